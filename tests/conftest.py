@@ -1,0 +1,59 @@
+"""Fixtures, hypothesis profiles, and what happens to tests that need a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from tests.device import why_no_gpu
+
+settings.register_profile("uopc", deadline=None, max_examples=25)
+settings.register_profile("ci", settings.get_profile("uopc"), derandomize=True, print_blob=True)
+settings.load_profile("uopc")  # --hypothesis-profile=ci chooses the other
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-gpu", action="store_true", help="a gpu test that would be skipped fails instead"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected = hasattr(report, "wasxfail")
+    required = item.config.getoption("--require-gpu") and item.get_closest_marker("gpu")
+    if report.skipped and required and not expected:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"skipped, but --require-gpu was given: {call.excinfo and call.excinfo.value}"
+        )
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself would hide its gpu tests."""
+    report = yield
+    if report.skipped and collector.config.getoption("--require-gpu"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but --require-gpu was given: {report.longrepr}"
+    return report

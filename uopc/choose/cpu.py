@@ -1,0 +1,64 @@
+"""Ranked Opts for a native CPU kernel.  INDEXED -> list of Opts.
+
+The C compiler vectorises plain inner loops by itself; what it cannot do is reorder float sums and
+block products.  So: elementwise work is one loop, sums get independent accumulators (the vector and
+upcast digits) and short chains (the tile digit), products get a register tile, and the outermost
+output axis runs on threads where there is enough work to pay for starting them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least
+from uopc.opts import Opts
+
+THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
+VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
+LONGEST_CHAIN = 512
+
+
+def rank(facts: KernelFacts) -> list[Opts]:
+    """Candidates, the best guess first; never empty."""
+    if not facts.axes:
+        return [Opts()]
+    if not facts.reduces:
+        return [_with_threads(facts, {}, {}, {})]
+    if (found := facts.product()) is not None:
+        return [_product(facts, *found), _with_threads(facts, {}, {}, {})]
+    vector: dict[int, int] = {}
+    tile: dict[int, int] = {}
+    width = VECTOR_BYTES // facts.widest_item()
+    walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
+    outputs = [a for a in facts.outputs if a not in walked]
+    along = [a for a in (*walked, *outputs) if facts.contiguous(a)]
+    if along:
+        a = along[0]
+        vector[a] = min(width, pow2_at_least(facts.sizes[a]))
+    for r in walked:
+        steps = -(-facts.sizes[r] // vector.get(r, 1))
+        if steps > LONGEST_CHAIN and any(is_float_sum(u) for u in facts.reduces):
+            tile[r] = pow2_at_least(math.isqrt(steps))
+    return [_with_threads(facts, {}, vector, tile)]
+
+
+def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
+    """Accumulators for 4 rows of one vector: enough to hide the latency of a fused multiply-add."""
+    x, y = (n, m) if facts.contiguous(n) or not facts.contiguous(m) else (m, n)
+    width = VECTOR_BYTES // facts.widest_item()
+    upcast = {y: 4} if facts.sizes[y] >= 4 else {}
+    return _with_threads(facts, upcast, {x: min(width, pow2_at_least(facts.sizes[x]))}, {})
+
+
+def _with_threads(facts: KernelFacts, upcast: dict[int, int], vector: dict[int, int], tile: dict[int, int]) -> Opts:
+    """The longest output axis that no REDUCE closes on threads, if the work is worth it."""
+    walked = {r.arg.axis for u in facts.reduces for r in u.src[1:]}
+    free = [a for a in facts.outputs if a not in walked and facts.sizes[a] > 1]
+    thread, loop = None, {}
+    if free and math.prod(facts.sizes) >= THREAD_WORK:
+        thread = free[0]
+        inner = upcast.get(thread, 1) * vector.get(thread, 1)
+        share = THREAD_WORK // 4 // max(1, math.prod(facts.sizes) // facts.sizes[thread]) // inner
+        if share > 1:
+            loop[thread] = share
+    return Opts(merge=facts.merge, upcast=upcast, vector=vector, tile=tile, loop=loop, thread=thread)

@@ -1,0 +1,296 @@
+"""Ranked Opts for a GPU kernel, from sizes and strides alone.  INDEXED -> list of Opts.
+
+Five shapes of work: elementwise; rows (the reduced axis is contiguous); columns (it is strided); a
+sum of products; anything else.  The figures behind the numbers: notes/0003.  Nothing is compiled
+here; `compile` takes the next candidate where one spills.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least, pow2_at_most
+from uopc.opts import Opts
+from uopc.target import Target
+
+LONGEST_CHAIN = 512  # float sums: elements that one accumulator adds one after another
+REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that holds nothing
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a choice aims at: threads of a block, blocks to fill the machine, whether sums may split."""
+
+    target: Target
+    max_threads: int = 256
+    min_blocks: int = 0
+    split: bool = True
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that keep every SM busy."""
+        return self.min_blocks or 2 * self.target.sms
+
+
+class _Sizes:
+    """Digit sizes under construction."""
+
+    def __init__(self, facts: KernelFacts) -> None:
+        self.facts = facts
+        self.local: dict[int, int] = {}
+        self.upcast: dict[int, int] = {}
+        self.vector: dict[int, int] = {}
+        self.blocks: dict[int, int] = {}
+        self.loop: dict[int, int] = {}
+        self.tile: dict[int, int] = {}
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.local.values())
+
+    def opts(self, lanes: tuple[int, ...], **more: object) -> Opts:
+        def clean(d: dict[int, int], drop: int = 1) -> dict[int, int]:
+            return {a: n for a, n in d.items() if n != drop}
+
+        return Opts(
+            gpu=True,
+            merge=self.facts.merge,
+            local=clean(self.local),
+            upcast=clean(self.upcast),
+            vector=clean(self.vector),
+            tile=clean(self.tile),
+            blocks=clean(self.blocks, 0),
+            loop=clean(self.loop, 0),
+            lanes=lanes,
+            grid=lanes,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def serial(self, axis: int, parts: int = 1) -> None:
+        """Cut the loop of a reduced axis in two where a chain of float sums would be too long."""
+        inner = parts * math.prod(d.get(axis, 1) for d in (self.local, self.upcast, self.vector))
+        steps = -(-self.facts.sizes[axis] // inner)
+        if steps > LONGEST_CHAIN and any(is_float_sum(u) for u in self.facts.reduces):
+            self.tile[axis] = pow2_at_least(math.isqrt(steps))
+
+
+def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
+    """Candidates, the best guess first; never empty."""
+    if not facts.axes:
+        return [Opts(gpu=True)]
+    if not facts.reduces:
+        return _elementwise(facts, aim)
+    if facts.product() is not None:
+        return _product(facts, aim)
+    walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
+    if len(walked) == 1:
+        axis = walked[0]
+        if facts.contiguous(axis) or not facts.strides(axis):
+            return _rows(facts, aim, axis)
+        return _columns(facts, aim, axis)
+    return _general(facts, aim, walked)
+
+
+def _contiguous_axis(facts: KernelFacts, among: tuple[int, ...]) -> int:
+    """The axis that most bytes are contiguous along; the stores decide a tie; else the last one."""
+
+    def worth(axis: int) -> tuple[int, int, int]:
+        moves = [a for a, c in facts.strides(axis) if c == 1]
+        return (sum(a.itemsize for a in moves), sum(a.store for a in moves), axis)
+
+    return max(among, key=worth)
+
+
+def _order(facts: KernelFacts, first: int) -> tuple[int, ...]:
+    """The order of .x, .y, .z: one axis first, then the output axes from the last to the first."""
+    return (first, *(a for a in reversed(facts.outputs) if a != first))
+
+
+def _elementwise(facts: KernelFacts, aim: Aim) -> list[Opts]:
+    x = _contiguous_axis(facts, facts.outputs)
+    n, total = facts.sizes[x], math.prod(facts.sizes)
+    best = _elementwise_with(facts, aim, x, n, total, facts.vector(x), 2)
+    plain = _elementwise_with(facts, aim, x, n, total, 1, 1)
+    return [best] if best == plain else [best, plain]
+
+
+def _elementwise_with(facts: KernelFacts, aim: Aim, x: int, n: int, total: int, vector: int, copies: int) -> Opts:
+    s = _Sizes(facts)
+    threads = aim.max_threads
+    while threads > 64 and total < aim.blocks * threads * vector:  # small work: more, smaller blocks
+        threads //= 2
+    while vector > 1 and total < aim.blocks * threads * vector:
+        vector //= 2
+    lanes = -(-n // vector)
+    s.vector[x] = vector
+    s.local[x] = min(threads, max(32, pow2_at_least(lanes) if lanes <= threads else threads))
+    if lanes > s.local[x] // 2 and lanes % s.local[x]:  # a shorter row of lanes that wastes less
+        fits = [m for m in (s.local[x], s.local[x] // 2, s.local[x] // 4) if m >= 32]
+        s.local[x] = min(fits, key=lambda m: (-(-lanes // m) * m, -m))
+    others = [a for a in reversed(facts.outputs) if a != x]
+    for a in others:
+        if s.threads >= threads:
+            break
+        s.local[a] = min(threads // s.threads, pow2_at_least(facts.sizes[a]))
+    room = total // (aim.blocks * 8 * s.threads * vector)
+    if room >= 2:
+        s.upcast[x] = max(1, min(copies, room, lanes // s.local[x]))
+    return s.opts(_order(facts, x), blocks_per_sm=0)
+
+
+def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
+    """One row is reduced along a contiguous axis, by a warp or by the lanes of a block."""
+    n, v = facts.sizes[axis], facts.vector(axis)
+    kept = [a for a in facts.outputs if a != axis]
+    rows = math.prod(facts.sizes[a] for a in kept)
+    held, streams = facts.held(axis), max(1, facts.streams(axis))
+    last = kept[-1] if kept else None
+    out: list[Opts] = []
+    wide = max(1, 16 // v) * v  # elements of a thread: 16, or one vector where that is more
+    if n <= 32 * v:
+        s = _Sizes(facts)
+        s.vector[axis], s.local[axis] = v, pow2_at_least(-(-n // v))
+        if last is not None:
+            s.local[last] = max(1, min(aim.max_threads // s.local[axis], pow2_at_least(facts.sizes[last])))
+            room = rows // (aim.blocks * s.threads // s.local[axis])
+            s.upcast[last] = pow2_at_most(max(1, min(4, max(1, 16 // v), room, facts.sizes[last])))
+        out.append(_finish(facts, aim, s, axis, held, streams))
+        return out
+    local = max(32, pow2_at_least(-(-n // wide)))
+    if local > 512:
+        local = 1024 if n <= 32768 else 512
+    copies = -(-n // (local * v))
+    fits = copies * v * streams <= 96
+    if held and fits:  # the row stays in registers: read once, written once
+        s = _Sizes(facts)
+        s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
+        _more_rows(facts, aim, s, axis, last, local)
+        out.append(_finish(facts, aim, s, axis, held, streams))
+    elif copies * v <= 16:
+        s = _Sizes(facts)
+        s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
+        _more_rows(facts, aim, s, axis, last, local)
+        out.append(_finish(facts, aim, s, axis, held, streams))
+    threads = min(aim.max_threads, pow2_at_least(-(-n // v))) if not held else min(1024, pow2_at_least(-(-n // wide)))
+    s = _Sizes(facts)
+    s.local[axis], s.vector[axis] = threads, v
+    s.upcast[axis] = max(1, min(4 if v > 1 else 8, -(-n // (threads * v))))
+    parts = 1
+    if aim.split and not held and rows < aim.blocks and n > 65536:
+        parts = max(1, min(4 * aim.target.sms // rows, -(-n // 8192)))
+        s.blocks[axis] = parts
+    s.serial(axis, parts)
+    keep = "shared" if held and n * facts.widest_item() * streams <= 200_000 else "reg"
+    out.append(_finish(facts, aim, s, axis, False, streams, keep))
+    small = _Sizes(facts)
+    small.local[axis], small.vector[axis] = min(256, threads), 1
+    small.serial(axis)
+    out.append(small.opts((axis, *_order(facts, axis)[1:])))
+    return out
+
+
+def _more_rows(facts: KernelFacts, aim: Aim, s: _Sizes, axis: int, last: int | None, local: int) -> None:
+    """Rows that fit one warp share a block; longer ones do not: the barrier would couple them."""
+    if last is not None and local <= 32:
+        s.local[last] = max(1, min(aim.max_threads // local, pow2_at_least(facts.sizes[last])))
+
+
+def _finish(
+    facts: KernelFacts, aim: Aim, s: _Sizes, axis: int, held: bool, streams: int, keep: str = "reg"
+) -> Opts:
+    """Launch bounds from a register estimate: what is held at once, and addresses."""
+    elements = math.prod(d.get(a, 1) for d in (s.upcast, s.vector) for a in range(len(facts.axes)))
+    arrays = streams + held if streams * elements <= 64 else 2
+    wide = max(1, facts.widest_item() // 4)
+    registers = REGISTERS_BESIDES + arrays * elements * wide
+    per_sm = aim.target.registers_per_sm // (max(32, s.threads) * registers)
+    per_sm = max(1, min(per_sm, aim.target.max_threads_per_sm // max(32, s.threads)))
+    lanes = (axis, *(a for a in reversed(facts.outputs) if a != axis))
+    return s.opts(lanes, blocks_per_sm=per_sm, keep=keep, early=streams * elements <= 64)
+
+
+def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
+    """Reduced along a strided axis: lanes run along the contiguous output axis, rows across the block."""
+    if not facts.outputs:
+        return _general(facts, aim, [axis])
+    x = _contiguous_axis(facts, facts.outputs)
+    width, n, v = facts.sizes[x], facts.sizes[axis], facts.vector(x)
+    rows = math.prod(facts.sizes[a] for a in facts.outputs)
+    s = _Sizes(facts)
+    s.vector[x] = v
+    s.local[x] = min(32, pow2_at_least(-(-width // v)))
+    blocks = -(-rows // (s.local[x] * v))
+    across = min(max(1, aim.max_threads // s.local[x]), pow2_at_least(n))
+    parts = 1
+    if aim.split and not facts.held(axis) and blocks < aim.blocks:
+        parts = max(1, min(4 * aim.target.sms // blocks, n // (across * 8)))
+    s.local[axis] = across
+    s.upcast[axis] = max(1, min(8 if v > 1 else 16, n // (across * parts)))
+    if parts > 1:
+        s.blocks[axis] = parts
+    s.serial(axis, parts)
+    best = s.opts(_order(facts, x))
+    plain = _Sizes(facts)
+    plain.local[x] = min(256, pow2_at_least(width))
+    plain.serial(axis)
+    return [best, plain.opts(_order(facts, x))]
+
+
+def _product(facts: KernelFacts, aim: Aim) -> list[Opts]:
+    """A register tile over both output axes; operands come through the caches."""
+    found = facts.product()
+    assert found is not None
+    m, n, k = found
+    x = _contiguous_axis(facts, (m, n))
+    y = m if x == n else n
+    out = []
+    for tile in (4, 2, 1):
+        s = _Sizes(facts)
+        big_x, big_y = facts.sizes[x] >= 16 * tile, facts.sizes[y] >= 16 * tile
+        if tile > 1 and not (big_x and big_y):
+            continue
+        blocks = -(-facts.sizes[x] // (16 * tile)) * -(-facts.sizes[y] // (16 * tile))
+        if tile > 1 and blocks < aim.target.sms // 2 and tile == 4:
+            continue
+        s.local[x] = min(16 if facts.sizes[y] > 1 else 256, pow2_at_least(facts.sizes[x]))
+        s.local[y] = min(aim.max_threads // s.local[x], pow2_at_least(facts.sizes[y]))
+        s.upcast[x] = s.upcast[y] = tile
+        s.upcast[k] = min(4, pow2_at_most(max(1, facts.sizes[k])))
+        out.append(s.opts(_order(facts, x)))
+    return out
+
+
+def _general(facts: KernelFacts, aim: Aim, walked: list[int]) -> list[Opts]:
+    """Several reduced axes: threads over the outputs, or over the longest contiguous reduced axis."""
+    outputs = tuple(a for a in facts.outputs if a not in walked)
+    total = math.prod(facts.sizes[a] for a in outputs)
+    s = _Sizes(facts)
+    if outputs and total >= aim.target.sms * 32:
+        x = _contiguous_axis(facts, outputs)
+        s.local[x] = min(aim.max_threads, max(1, pow2_at_least(facts.sizes[x])))
+        for a in reversed(outputs):
+            if a != x and s.threads < aim.max_threads:
+                s.local[a] = min(aim.max_threads // s.threads, pow2_at_least(facts.sizes[a]))
+        for r in walked:
+            s.serial(r)
+        return [s.opts(_order(facts, x))]
+    x = _contiguous_axis(facts, tuple(walked))
+    s.local[x] = min(aim.max_threads, pow2_at_least(facts.sizes[x]))
+    s.upcast[x] = max(1, min(4, facts.sizes[x] // s.local[x]))
+    for r in walked:
+        s.serial(r)
+    lanes = (x, *(a for a in reversed(facts.outputs) if a != x))
+    return [s.opts(lanes), replace_upcast(s, x, lanes)]
+
+
+def replace_upcast(s: _Sizes, axis: int, lanes: tuple[int, ...]) -> Opts:
+    """The same mapping without register copies."""
+    s.upcast = {a: n for a, n in s.upcast.items() if a != axis}
+    s.tile = {}
+    for r in s.facts.reduced:
+        s.serial(r)
+    return s.opts(lanes)
+
+
+__all__ = ["Aim", "rank", "replace"]

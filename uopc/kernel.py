@@ -1,0 +1,146 @@
+"""Records that travel between stages: the tree of a PROGRAM, a rendered Source, a launch.
+
+A PROGRAM is a tree of scopes in execution order: `linearize` makes it, the renderers print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from uopc.dtype import DType
+from uopc.target import Target
+from uopc.uop.node import UOp
+
+Dims: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Declare:
+    """A REG or SHARED memory comes into being (REG: once per iteration of the scope it stands in)."""
+
+    alloc: UOp
+
+
+@dataclass(frozen=True)
+class Let:
+    """A value gets a name: it is used more than once, or by another thread, or read before a write."""
+
+    value: UOp
+
+
+@dataclass(frozen=True)
+class Do:
+    """An effect: STORE or BARRIER."""
+
+    effect: UOp
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A loop over `opener` (a RANGE that is LOOP, REDUCE, UPCAST or THREAD) around its items."""
+
+    opener: UOp
+    items: tuple[Item, ...]
+
+
+Item: TypeAlias = Declare | Let | Do | Scope
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A hardware range with the expression that gives its value: (position // stride) % size.
+
+    dim: 0, 1, 2 for .x, .y, .z of blockIdx or threadIdx; stride 1 and whole=True where the axis has
+    that component to itself.
+    """
+
+    range: UOp
+    dim: int
+    stride: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is launched: grid and block (x, y, z), and which range reads which component."""
+
+    grid: Dims
+    block: Dims
+    grid_axes: tuple[Axis, ...] = ()
+    block_axes: tuple[Axis, ...] = ()
+    blocks_per_sm: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a rendered kernel, in slot order.
+
+    size in elements; scalar: passed by value; align: bytes that its address must be a multiple of
+    (16 where the kernel makes wide accesses, else the element's size).
+    """
+
+    slot: int
+    dtype: DType
+    size: int
+    written: bool
+    scalar: bool = False
+    align: int = 1
+
+
+@dataclass(frozen=True)
+class ProgramTree:
+    """A kernel in stage PROGRAM: the tree, its memories and parameters, and its launch."""
+
+    items: tuple[Item, ...]
+    params: tuple[Param, ...]
+    launch: Launch
+    sink: UOp
+
+    def walk(self) -> Iterator[Item]:
+        """Every item, outer before inner, in order."""
+        stack: list[Item] = list(reversed(self.items))
+        while stack:
+            item = stack.pop()
+            yield item
+            if isinstance(item, Scope):
+                stack.extend(reversed(item.items))
+
+
+class Source(str):
+    """Rendered text that knows how it must be called.
+
+    Attributes: name of the kernel; language "c", "emulated" or "cuda"; params in slot order; launch;
+    shared_bytes per block, and dynamic_shared_bytes of them that a launch must ask for; target.
+    """
+
+    name: str
+    language: str
+    params: tuple[Param, ...]
+    launch: Launch
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    target: Target
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        name: str,
+        language: str,
+        params: tuple[Param, ...],
+        launch: Launch,
+        shared_bytes: int = 0,
+        dynamic_shared_bytes: int = 0,
+        target: Target,
+    ) -> Source:
+        self = super().__new__(cls, text)
+        self.name, self.language, self.params, self.launch = name, language, params, launch
+        self.shared_bytes, self.dynamic_shared_bytes, self.target = shared_bytes, dynamic_shared_bytes, target
+        return self

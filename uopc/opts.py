@@ -1,0 +1,180 @@
+"""Decisions as data: how each kernel axis is cut and mapped, and what the numbers may do.
+
+index of axis a = (((((g*K + k)*T + t)*U + u)*L + l)*V + v)
+with g blocks (or threads of a CPU), k serial loop, t inner loop (a CPU tile), u register copies,
+l threads of a block, v elements of one vector access.  One of g and k is "the rest".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from uopc.errors import UsageError
+
+AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
+
+
+@dataclass(frozen=True)
+class AxisOpts:
+    """The sizes of one axis' digits, outermost first.  Exactly one of blocks and loop was the rest."""
+
+    blocks: int = 1
+    loop: int = 1
+    tile: int = 1
+    upcast: int = 1
+    local: int = 1
+    vector: int = 1
+
+
+@dataclass(frozen=True, init=False)
+class Opts:
+    """Every choice for one kernel; hashable, printable, `Opts.from_json(o.to_json()) == o`.
+
+    Axes are numbered by the kernel: the outputs' axes first, then the reduced ones in topological
+    order of their first REDUCE.  Axes that are not named keep one element per digit.
+
+    Parameters
+    ----------
+    gpu: the rest of each output axis is blocks (GLOBAL); else a serial loop.
+    blocks, loop, tile, upcast, local, vector: {axis: size} of that digit.  Naming `blocks` makes the
+        loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis the
+        rest is always the loop.
+    unroll: the upcast digit of every reduced axis that `upcast` does not name.
+    thread: the axis whose rest is spread over CPU threads (OpenMP), or None.
+    lanes: axes whose local digits are threadIdx.x, .y, .z; () puts the last axis on .x.
+    grid: axes whose blocks are blockIdx.x, .y, .z; () puts the last axis on .x.
+    merge: sizes of groups of consecutive output axes that become one axis before numbering; () none.
+    blocks_per_sm: second number of the launch bounds (it sets ptxas's register target); 0: none.
+    keep: "reg" keeps a dear value that several loops use in registers, "shared" rows too long for
+        registers in shared memory, "none" computes again.
+    early: loads that wait for nothing are issued before the first reduction.
+    """
+
+    gpu: bool
+    blocks: AxisSizes
+    loop: AxisSizes
+    tile: AxisSizes
+    upcast: AxisSizes
+    local: AxisSizes
+    vector: AxisSizes
+    unroll: int
+    thread: int | None
+    lanes: tuple[int, ...]
+    grid: tuple[int, ...]
+    merge: tuple[int, ...]
+    blocks_per_sm: int
+    keep: str
+    early: bool
+
+    def __init__(
+        self,
+        gpu: bool = False,
+        local: Mapping[int, int] | AxisSizes = (),
+        upcast: Mapping[int, int] | AxisSizes = (),
+        vector: Mapping[int, int] | AxisSizes = (),
+        blocks: Mapping[int, int] | AxisSizes = (),
+        loop: Mapping[int, int] | AxisSizes = (),
+        tile: Mapping[int, int] | AxisSizes = (),
+        unroll: int = 1,
+        thread: int | None = None,
+        lanes: tuple[int, ...] = (),
+        grid: tuple[int, ...] = (),
+        merge: tuple[int, ...] = (),
+        blocks_per_sm: int = 0,
+        keep: str = "reg",
+        early: bool = True,
+    ) -> None:
+        given = dict(blocks=blocks, loop=loop, tile=tile, upcast=upcast, local=local, vector=vector)
+        for name, sizes in given.items():
+            pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
+            clean = tuple(sorted((int(a), int(n)) for a, n in pairs))
+            for axis, n in clean:
+                if axis < 0 or n < 1:
+                    raise UsageError(f"Opts.{name}: axis {axis} with size {n}; both count from 0 and 1")
+            object.__setattr__(self, name, clean)
+        both = sorted(set(dict(self.blocks)) & set(dict(self.loop)))
+        if both:
+            raise UsageError(f"Opts: axis {both[0]} has both blocks and loop; one of them must be the rest")
+        if keep not in ("reg", "shared", "none"):
+            raise UsageError(f"Opts.keep is {keep!r}; it is 'reg', 'shared' or 'none'")
+        if unroll < 1:
+            raise UsageError(f"Opts.unroll is {unroll}; it is at least 1")
+        if not gpu and self.local:
+            raise UsageError(f"Opts.local={dict(self.local)} needs gpu=True: only a GPU has threads of a block")
+        if gpu and thread is not None:
+            raise UsageError(f"Opts.thread={thread} is for CPU kernels; with gpu=True use local and blocks")
+        if not gpu and self.blocks:
+            raise UsageError(f"Opts.blocks={dict(self.blocks)} needs gpu=True; on a CPU use thread")
+        rest: dict[str, Any] = dict(gpu=bool(gpu), unroll=unroll, thread=thread, keep=keep, early=bool(early))
+        rest |= dict(lanes=tuple(lanes), grid=tuple(grid), merge=tuple(merge), blocks_per_sm=int(blocks_per_sm))
+        for name, value in rest.items():
+            object.__setattr__(self, name, value)
+
+    def axis(self, a: int, size: int, reduced: bool) -> AxisOpts:
+        """The digit sizes of axis a of `size` elements."""
+        blocks, loop = dict(self.blocks).get(a), dict(self.loop).get(a)
+        tile, local, vector = (dict(x).get(a, 1) for x in (self.tile, self.local, self.vector))
+        upcast = dict(self.upcast).get(a, self.unroll if reduced else 1)
+        inner = tile * upcast * local * vector
+        spread = self.gpu or self.thread == a
+        if blocks is None and (loop is None and (reduced or not spread)):
+            blocks = 1
+        if blocks is not None:
+            return AxisOpts(blocks, max(1, -(-size // (inner * blocks))), tile, upcast, local, vector)
+        loop = loop or 1
+        return AxisOpts(max(1, -(-size // (inner * loop))), loop, tile, upcast, local, vector)
+
+    def check(self, axes: int, reduced: frozenset[int]) -> None:
+        """Raises UsageError where an axis that the kernel does not have is named."""
+        for name in ("blocks", "loop", "tile", "upcast", "local", "vector"):
+            for axis, n in getattr(self, name):
+                if axis >= axes:
+                    raise UsageError(f"Opts.{name}={{{axis}: {n}}}: the kernel has axes 0 to {axes - 1}, no axis {axis}")
+        named = {"lanes": self.lanes, "grid": self.grid, "thread": () if self.thread is None else (self.thread,)}
+        for name, order in named.items():
+            for axis in order:
+                if not 0 <= axis < axes:
+                    raise UsageError(f"Opts.{name}: the kernel has axes 0 to {axes - 1}, no axis {axis}")
+        if self.thread is not None and self.thread in reduced:
+            raise UsageError(f"Opts.thread={self.thread}: axis {self.thread} is reduced; only output axes run on threads")
+
+    def to_json(self) -> str:
+        """One line of JSON with the fields that differ from the default."""
+        default = Opts()
+        out = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)}
+        return json.dumps(out)
+
+    @classmethod
+    def from_json(cls, text: str) -> Opts:
+        """The Opts that `to_json` wrote.  Raises UsageError for unknown fields."""
+        data: dict[str, Any] = json.loads(text)
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(data) - known):
+            raise UsageError(f"Opts has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        as_tuple = {k: tuple(tuple(p) if isinstance(p, list) else p for p in v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**as_tuple)
+
+    def __repr__(self) -> str:
+        default = Opts()
+        parts = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value != getattr(default, f.name):
+                mapping = f.name in ("blocks", "loop", "tile", "upcast", "local", "vector")
+                parts.append(f"{f.name}={dict(value) if mapping else value!r}")
+        return f"Opts({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """What the numbers may do; part of the kernel, never touched by tuning.
+
+    exact_math, fixed_trees and fast_math are described in the book's appendix A; all off by default.
+    """
+
+    exact_math: bool = False
+    fixed_trees: bool = False
+    fast_math: bool = False

@@ -1,0 +1,56 @@
+"""Which hardware register gives each GLOBAL and LOCAL range its value, and the launch that follows.
+
+Any number of axes: up to three stand on .x, .y, .z as they are; where there are more, or one is too
+long for its component, all are folded onto .x and taken apart by // and %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uopc.errors import TargetError
+from uopc.kernel import Axis, Dims, Launch
+from uopc.target import Target
+from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.ops import AxisType, LaunchArg, Ops
+
+ANY_GPU = Target("any GPU")  # grid and block limits are the same on all of them
+
+
+def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
+    """Ranges of one kind, the one on .x first: those that the SINK names, then the last axis first."""
+    ranges = {u for u in toposort(root) if u.op is Ops.RANGE and u.arg.kind is kind}
+    arg = root.arg or LaunchArg()
+    named = arg.lanes if kind is AxisType.LOCAL else arg.grid
+    place = {axis: n for n, axis in enumerate(named)}
+    return tuple(sorted(ranges, key=lambda r: (place.get(r.arg.axis, len(place)), -r.arg.axis)))
+
+
+def bind(root: UOp) -> Launch:
+    """The launch of a kernel.  Raises TargetError where grid or block cannot be launched anywhere."""
+    blocks, lanes = hardware_ranges(root, AxisType.GLOBAL), hardware_ranges(root, AxisType.LOCAL)
+    threads = prod(r.arg.size for r in lanes)
+    if threads > ANY_GPU.max_threads_per_block:
+        raise TargetError(
+            f"a block of {threads} threads; the limit is {ANY_GPU.max_threads_per_block}. Lower Opts.local."
+        )
+    grid, grid_axes = _place(blocks, ANY_GPU.max_grid)
+    block, block_axes = _place(lanes, ANY_GPU.max_block)
+    if grid[0] > ANY_GPU.max_grid[0]:
+        raise TargetError(
+            f"a grid of {grid[0]} blocks; the limit is {ANY_GPU.max_grid[0]}. Raise Opts.local, upcast, vector or loop."
+        )
+    arg = root.arg or LaunchArg()
+    return Launch(grid, block, grid_axes, block_axes, arg.blocks_per_sm)
+
+
+def _place(ranges: Sequence[UOp], limits: Dims) -> tuple[Dims, tuple[Axis, ...]]:
+    sizes = [r.arg.size for r in ranges]
+    if len(ranges) <= 3 and all(n <= m for n, m in zip(sizes, limits, strict=False)):
+        dims = (*sizes, 1, 1, 1)[:3]
+        return (dims[0], dims[1], dims[2]), tuple(Axis(r, d, 1, True) for d, r in enumerate(ranges))
+    axes, stride = [], 1
+    for r in ranges:
+        axes.append(Axis(r, 0, stride, False))
+        stride *= r.arg.size
+    return (stride, 1, 1), tuple(axes)

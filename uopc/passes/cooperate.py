@@ -1,0 +1,123 @@
+"""A REDUCE over threads becomes butterflies and one exchange through shared memory.  MAPPED -> MAPPED.
+
+Here because: after `split` (lanes are known), before `materialise` (SHUFFLE is dear).
+Before: REDUCE(x, k:8 REDUCE, u:4 UPCAST, l:256 LOCAL; ADD)
+After:  REDUCE over k and u in the thread; 5 times v + SHUFFLE(v); STAGE(SHARED, 8 values), written by
+        lane 0 of each warp; REDUCE over a new range w:8.  Every thread has the same bits.
+
+In one thread a tile digit is folded first (so that no serial chain is long), then the loop, then
+register copies: those are accumulators of their own unless the value already has one per output.
+"""
+
+from __future__ import annotations
+
+from uopc.dtype import AddrSpace
+from uopc.passes.bind import hardware_ranges
+from uopc.symbolic import index as ix
+from uopc.uop.combine import step
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, inherit, prod, toposort
+from uopc.uop.ops import SERIAL, AxisType, Combine, Ops, RangeArg, ReduceArg, ShuffleArg, StageArg
+
+WARP = 32
+UNROLLED = 64  # partial results that are folded by unrolled code; more by a loop
+
+
+def cooperate(root: UOp) -> UOp:
+    """MAPPED graph in which every REDUCE closes in-thread ranges only."""
+    if not any(u.op is Ops.REDUCE for u in toposort(root)):
+        return root
+    lanes = hardware_ranges(root, AxisType.LOCAL)
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        src = tuple([memo[s] for s in u.src])
+        if u.op is Ops.REDUCE:
+            memo[u] = _reduce(u, src[0], src[1:], lanes)
+        else:
+            memo[u] = u if src == u.src else ix.remake(u, src)
+    return memo[root]
+
+
+def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...]) -> UOp:
+    combine: Combine = u.arg.combine
+
+    def fold(v: UOp, *over: UOp) -> UOp:
+        return inherit(UOp(Ops.REDUCE, (v, *over), ReduceArg(combine)), u) if over else v
+
+    tiles = tuple(r for r in ranges if r.arg.kind in SERIAL and r.arg.digit == "t")
+    loops = tuple(r for r in ranges if r.arg.kind in SERIAL and r.arg.digit != "t")
+    copies = tuple(r for r in ranges if r.arg.kind is AxisType.UPCAST)
+    outer = any(r.arg.kind is AxisType.UPCAST and r not in copies for r in free(value))
+    if outer and copies:
+        value = fold(fold(value, *tiles, *copies), *loops) if tiles else fold(value, *loops, *copies)
+    else:
+        value = fold(fold(fold(value, *tiles), *loops), *copies)
+    for r in sorted((r for r in ranges if r.arg.kind is AxisType.LOCAL), key=lanes.index):
+        value = _across(u, value, r, lanes, fold)
+    return value
+
+
+def _across(u: UOp, value: UOp, r: UOp, lanes: tuple[UOp, ...], fold) -> UOp:  # type: ignore[no-untyped-def]  # a local closure
+    """One LOCAL digit: xor butterflies over its lane bits, then an exchange of what is left."""
+    n = r.arg.size
+    stride = prod(x.arg.size for x in lanes[: lanes.index(r)])
+    in_warp = 1
+    if _power_of_two(n) and _power_of_two(stride) and stride < WARP:
+        in_warp = min(n, WARP // stride)
+        m = in_warp
+        while m > 1:
+            m //= 2
+            parts = _parts(value)
+            others = tuple(UOp(Ops.SHUFFLE, (p,), ShuffleArg(m * stride)) for p in parts)
+            value = _pack(u, step(u.arg.combine, parts, others))
+    if n == in_warp:
+        return value
+    group = ix.div(r, in_warp)
+    leader = ix.below(ix.mod(r, in_warp), 1)
+    return fold(*_exchange(u, value, r, group, n // in_warp, leader, lanes))  # type: ignore[no-any-return]
+
+
+def _exchange(
+    u: UOp, value: UOp, r: UOp, group: UOp, groups: int, leader: UOp, lanes: tuple[UOp, ...]
+) -> tuple[UOp, UOp]:
+    """(what every group wrote, the range that reads it): one value a group goes through SHARED."""
+    others = [x for x in reversed(lanes) if x is not r and x in free(value)]
+    absent = [ix.below(x, 1) for x in lanes if x is not r and x not in free(value)]
+    copies = upcasts(free(value))
+    kind = AxisType.UPCAST if groups <= UNROLLED else AxisType.REDUCE
+    again = UOp(Ops.RANGE, (), RangeArg(r.arg.axis, groups, kind, "w"))
+    rest = [(x, x.arg.size) for x in (*others, *copies)]
+    write, read = ix.flat([(group, groups), *rest]), ix.flat([(again, groups), *rest])
+    size = groups * prod(n for _, n in rest)
+    gate = ix.conj(leader, *absent)
+    stage = UOp(Ops.STAGE, (value, write, read, gate, *copies), StageArg(AddrSpace.SHARED, size, True))
+    return inherit(stage, u), again
+
+
+def upcasts(ranges: frozenset[UOp]) -> list[UOp]:
+    """UPCAST ranges in the order of a register array: copies first, vector digits last."""
+    mine = (r for r in ranges if r.arg.kind is AxisType.UPCAST)
+    return sorted(mine, key=lambda r: (r.arg.digit == "v", r.arg.axis, r.arg.digit, r.arg.instance))
+
+
+def _parts(value: UOp) -> tuple[UOp, ...]:
+    if value.op is Ops.TUPLE:
+        return value.src
+    if (n := tuple_size(value)) is None:
+        return (value,)
+    return tuple(UOp(Ops.ITEM, (value,), k) for k in range(n))
+
+
+def tuple_size(u: UOp) -> int | None:
+    """How many values a node carries, None for a plain one."""
+    while u.op in (Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
+        u = u.src[0]
+    return len(u.src) if u.op is Ops.TUPLE else None
+
+
+def _pack(u: UOp, parts: tuple[UOp, ...]) -> UOp:
+    return parts[0] if len(parts) == 1 else inherit(UOp(Ops.TUPLE, parts), u)
+
+
+def _power_of_two(n: int) -> bool:
+    return n & (n - 1) == 0

@@ -1,0 +1,136 @@
+"""Equal axes become one, and axes get their numbers.  INDEXED -> INDEXED.
+
+Here because: right after `rangeify`, on logical axes, so that Opts name axes and not ranges.
+Before: REDUCE(MAX, LOAD(x, a0*N + a2), a2) and REDUCE(ADD, f(LOAD(x, a0*N + a1)), a1)
+After:  both close a1, and LOAD(x, a0*N + a1) is one node
+
+A bound axis r of a REDUCE is renamed to an axis c of equal size iff
+  (a) c is not free in the REDUCE,
+  (b) no REDUCE inside binds c where r is free, so nothing is captured,
+  (c) some LOAD below becomes a node that exists elsewhere, so that it pays.
+Then reduced axes that every access walks as one are merged (the last n axes of a contiguous array
+are one axis), and the reduced axes are numbered by first REDUCE in topological order.
+"""
+
+from __future__ import annotations
+
+from uopc.passes.walk import replace
+from uopc.symbolic import index as ix
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, derive, toposort
+from uopc.uop.ops import Ops, RangeArg
+
+
+def share(root: UOp) -> UOp:
+    """INDEXED with shared, merged and renumbered axes."""
+    if any(u.op is Ops.REDUCE for u in toposort(root)):
+        root = _merge(_rename(root))
+    return _renumber(root)
+
+
+def axes_of(root: UOp) -> tuple[UOp, ...]:
+    """The logical axes of an INDEXED graph, by number."""
+    return tuple(sorted((u for u in toposort(root) if u.op is Ops.RANGE), key=lambda r: r.arg.axis))
+
+
+def reduced_axes(root: UOp) -> frozenset[int]:
+    """Axes that only a REDUCE closes: the others are output axes, stored by an END."""
+    closed = {r for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:]}
+    kept = {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}
+    return frozenset(r.arg.axis for r in closed - kept)
+
+
+def _rename(root: UOp) -> UOp:
+    order = toposort(root)
+    loads = {u for u in order if u.op is Ops.LOAD}
+    by_size: dict[int, list[UOp]] = {}
+    for r in axes_of(root):
+        by_size.setdefault(r.arg.size, []).append(r)
+    memo: dict[UOp, UOp] = {}
+    for u in order:
+        src = tuple([memo[s] for s in u.src])
+        if u.op is Ops.REDUCE:
+            value, closed = src[0], list(src[1:])
+            outside = free(u)
+            for k, r in enumerate(closed):
+                for c in by_size[r.arg.size]:
+                    if c.arg.axis >= r.arg.axis:
+                        break
+                    if c in outside or c in closed or _captures(value, r, c):
+                        continue
+                    below = [x for x in toposort(value) if x.op is Ops.LOAD and r in free(x)]
+                    moved = [ix.substitute(x, {r: c}) for x in below]
+                    if any(m in loads for m in moved):
+                        value = ix.substitute(value, {r: c})
+                        closed[k] = c
+                        loads.update(moved)
+                        break
+            src = (value, *closed)
+        memo[u] = u if src == u.src else ix.remake(u, src)
+    return memo[root]
+
+
+def _captures(value: UOp, r: UOp, c: UOp) -> bool:
+    return any(x.op is Ops.REDUCE and (c in x.src[1:] or r in x.src[1:]) and r in free(x) | frozenset(x.src[1:]) for x in toposort(value))
+
+
+def _merge(root: UOp) -> UOp:
+    """Neighbours closed by the same REDUCEs, and walked as outer*size + inner by all, are one axis."""
+    stored = {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}
+    pairs: dict[tuple[UOp, UOp], None] = {}
+    for u in toposort(root):
+        if u.op is Ops.REDUCE:
+            for a, b in zip(u.src[1:], u.src[2:], strict=False):
+                if a not in stored and b not in stored:
+                    pairs[a, b] = None
+    for a, b in reversed(pairs):
+        merged = _merge_pair(root, a, b)
+        if merged is not None:
+            return _merge(merged)
+    return root
+
+
+def _merge_pair(root: UOp, a: UOp, b: UOp) -> UOp | None:
+    """The graph with axes a and b as one, or None where some node tells them apart."""
+    n = b.arg.size
+    wide = UOp(Ops.RANGE, (), RangeArg(b.arg.axis, a.arg.size * n, b.arg.kind))
+    table = {a: ix.div(wide, n), b: ix.mod(wide, n)}
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        if u in table:
+            memo[u] = table[u]
+            continue
+        if u.op is Ops.REDUCE and (a in u.src[1:] or b in u.src[1:]):
+            ranges = list(u.src[1:])
+            if a not in ranges or b not in ranges or ranges.index(b) != ranges.index(a) + 1:
+                return None
+            k = ranges.index(a)
+            src = (memo[u.src[0]], *ranges[:k], wide, *ranges[k + 2 :])
+            memo[u] = derive(u, src)
+            continue
+        src = tuple([memo[s] for s in u.src])
+        memo[u] = u if src == u.src else ix.remake(u, src)
+    left = toposort(memo[root])
+    if any(u.op in (Ops.IDIV, Ops.MOD) and wide in u.src for u in left):
+        return None
+    return memo[root]
+
+
+def _renumber(root: UOp) -> UOp:
+    """Output axes keep their order; reduced ones follow by first REDUCE in topological order."""
+    order: dict[UOp, None] = {}
+    outputs = sorted({r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}, key=lambda r: r.arg.axis)
+    for r in outputs:
+        order[r] = None
+    for u in toposort(root):
+        if u.op is Ops.REDUCE:
+            for r in u.src[1:]:
+                order.setdefault(r)
+    for u in toposort(root):
+        if u.op is Ops.RANGE:
+            order.setdefault(u)
+    table = {}
+    for n, r in enumerate(order):
+        if r.arg.axis != n:
+            table[r] = UOp(Ops.RANGE, (), RangeArg(n, r.arg.size, r.arg.kind))
+    return replace(root, table) if table else root

@@ -1,0 +1,114 @@
+"""Axes become digits, and whatever does not divide gets guards.  INDEXED -> MAPPED.
+
+Here because: after `choose`, which reads the logical axes, and before everything that asks which
+part of an axis a thread, a register or a loop holds.
+Before: a0:1000 LOOP                      with Opts(gpu=True, local={0: 32}, vector={0: 4})
+After:  ((g0*32 + l0)*4 + v0), g0:8 GLOBAL, l0:32 LOCAL, v0:4 UPCAST, and `< 1000` on LOAD and STORE
+
+Guards stand in three places: a LOAD or STORE out of range touches nothing, an element out of range
+of a REDUCE is the identity.  Everything between may compute garbage.  A STORE whose address misses
+a hardware range is done where that range is 0, so that each element has one writer.
+"""
+
+from __future__ import annotations
+
+from uopc.errors import TargetError
+from uopc.opts import AxisOpts, Opts
+from uopc.passes.share import axes_of, reduced_axes
+from uopc.symbolic import index as ix
+from uopc.uop.combine import identity
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, derive, prod, toposort
+from uopc.uop.ops import WHOLE_KERNEL, AxisType, LaunchArg, Ops, RangeArg
+
+MAX_BLOCK = 1024  # threads of a block on every CUDA target (Programming Guide, compute capabilities)
+
+
+def split(root: UOp, opts: Opts) -> UOp:
+    """MAPPED graph of an INDEXED one under opts.
+
+    Raises UsageError where opts names axes that are missing, TargetError beyond 1024 threads.
+    """
+    axes, reduced = axes_of(root), reduced_axes(root)
+    opts.check(len(axes), reduced)
+    index: dict[UOp, UOp] = {}
+    digits: dict[UOp, tuple[UOp, ...]] = {}
+    valid: dict[UOp, UOp] = {}
+    for axis in axes:
+        a = axis.arg.axis
+        index[axis], digits[axis] = _cut(axis, opts.axis(a, axis.arg.size, a in reduced), opts, a in reduced)
+        valid[axis] = ix.below(index[axis], axis.arg.size)
+    hardware = [d for axis in axes for d in digits[axis] if d.arg.kind in WHOLE_KERNEL]
+    threads = prod(d.arg.size for d in hardware if d.arg.kind is AxisType.LOCAL)
+    if threads > MAX_BLOCK:
+        raise TargetError(f"Opts.local={dict(opts.local)} makes {threads} threads a block, the limit is {MAX_BLOCK}")
+
+    def guard(ranges: frozenset[UOp] | tuple[UOp, ...]) -> UOp:
+        return ix.conj(*(valid[r] for r in sorted(ranges, key=lambda r: r.arg.axis)))
+
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        src = tuple([memo[s] for s in u.src])
+        op = u.op
+        if op is Ops.RANGE:
+            new = index[u]
+        elif op is Ops.LOAD:
+            gate = ix.conj(*src[1:2], guard(free(u)))
+            new = u if src == u.src and gate is ix.TRUE else _gated_load(u, src, gate)
+        elif op is Ops.STORE:
+            mine = guard(free(u.src[0]))
+            alone = [ix.below(d, 1) for d in hardware if d not in free(src[0])]
+            gate = ix.conj(*src[2:], mine, *alone)
+            new = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
+        elif op is Ops.REDUCE:
+            value = _identity_outside(u, src[0], guard(u.src[1:]))
+            new = derive(u, (value, *(d for r in u.src[1:] for d in digits[r])))
+        elif op is Ops.END:
+            ranges = tuple(d for r in u.src[1:] for d in digits[r])
+            new = derive(u, (src[0], *ranges)) if ranges else src[0]
+        elif op is Ops.SINK:
+            order = LaunchArg(opts.lanes, opts.grid, opts.blocks_per_sm, opts.early)
+            new = derive(u, src, order)
+        else:
+            new = u if src == u.src else ix.remake(u, src)
+        memo[u] = new
+    return memo[root]
+
+
+def _cut(axis: UOp, sizes: AxisOpts, opts: Opts, reduced: bool) -> tuple[UOp, tuple[UOp, ...]]:
+    """The index of one axis as a sum of its digits, and the digits, outermost first."""
+    a = axis.arg.axis
+    spread = AxisType.THREAD if opts.thread == a else AxisType.GLOBAL
+    serial = AxisType.REDUCE if reduced else AxisType.LOOP
+    plan = (
+        ("g", sizes.blocks, spread),
+        ("k", sizes.loop, serial),
+        ("t", sizes.tile, serial),
+        ("u", sizes.upcast, AxisType.UPCAST),
+        ("l", sizes.local, AxisType.LOCAL),
+        ("v", sizes.vector, AxisType.UPCAST),
+    )
+    index, mine = ix.ZERO, []
+    for digit, n, kind in plan:
+        index = ix.scale(index, n)
+        if n > 1:
+            mine.append(UOp(Ops.RANGE, (), RangeArg(a, n, kind, digit)))
+            index = ix.add(index, mine[-1])
+    return index, tuple(mine)
+
+
+def _gated_load(u: UOp, src: tuple[UOp, ...], gate: UOp) -> UOp:
+    if gate is ix.TRUE:
+        return derive(u, src[:1])
+    other = src[2] if len(src) == 3 else UOp.const(0, u.dtype)
+    return derive(u, (src[0], gate, other))
+
+
+def _identity_outside(u: UOp, value: UOp, gate: UOp) -> UOp:
+    """The value where the gate holds, else what changes nothing."""
+    if gate is ix.TRUE:
+        return value
+    parts = value.src if value.op is Ops.TUPLE else (value,)
+    neutral = identity(u.arg.combine, tuple(p.dtype for p in parts))
+    chosen = tuple(UOp(Ops.WHERE, (gate, p, e)) for p, e in zip(parts, neutral, strict=True))
+    return derive(value, chosen) if value.op is Ops.TUPLE else chosen[0]

@@ -1,0 +1,142 @@
+"""A reduction split over the grid is two kernels.  INDEXED -> INDEXED, INDEXED.
+
+Here because: on logical axes, before `split`: each half then gets digits of its own.
+Before: STORE(out, f(REDUCE(x, a1)))                 with Opts.blocks = {1: 4}
+After:  STORE(part, REDUCE(x[a2*n + a1], a1))        partial results, one row of them per part
+        STORE(out, f(REDUCE(LOAD(part, a1), a1)))    folded in index order
+
+The first kernel gets the rest of the axis as its reduced axis and the part as an output axis; the
+second is chosen for on its own.  Each stored element has one writer and the order is fixed.
+"""
+
+from __future__ import annotations
+
+
+from uopc.errors import UsageError
+from uopc.opts import Opts
+from uopc.passes.share import axes_of, reduced_axes, share
+from uopc.symbolic import index as ix
+from uopc.uop.combine import identity
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, derive, inherit, prod, toposort
+from uopc.uop.ops import AxisType, Ops, ParamArg, RangeArg
+
+
+def split_axis(root: UOp, opts: Opts) -> int | None:
+    """The reduced axis that opts spreads over more than one block, or None."""
+    reduced = reduced_axes(root)
+    axes = [a for a, n in opts.blocks if a in reduced and n > 1]
+    if len(axes) > 1:
+        raise UsageError(f"Opts.blocks splits reduced axes {axes}; one reduction is split at a time")
+    return axes[0] if axes else None
+
+
+def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[UOp, ...]]:
+    """(first kernel, its Opts, second kernel, the partial buffers from `slot` on).
+
+    Raises UsageError where one reduction of the axis depends on another, or opts splits nothing.
+    """
+    axis = split_axis(root, opts)
+    assert axis is not None
+    r = axes_of(root)[axis]
+    parts = dict(opts.blocks)[axis]
+    mine = [u for u in toposort(root) if u.op is Ops.REDUCE and r in u.src[1:]]
+    for u in mine:
+        if any(x in mine for x in toposort(u)[:-1]):
+            raise UsageError(
+                f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another over it, so it cannot be "
+                "split over blocks in one step. Leave axis out of Opts.blocks."
+            )
+    if len({tuple(sorted(x.arg.axis for x in free(u))) for u in mine}) > 1 or any(len(u.src) > 2 for u in mine):
+        raise UsageError(f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other axes")
+    kept = sorted(free(mine[0]), key=lambda x: x.arg.axis)
+    chunk = -(-r.arg.size // parts)
+    part = UOp(Ops.RANGE, (), RangeArg(len(kept), parts, AxisType.LOOP))
+    inner = UOp(Ops.RANGE, (), RangeArg(len(kept) + 1, chunk, AxisType.REDUCE))
+    outer = {x: UOp(Ops.RANGE, (), RangeArg(k, x.arg.size, AxisType.LOOP)) for k, x in enumerate(kept)}
+    position = ix.add(ix.scale(part, chunk), inner)
+    inside = ix.below(position, r.arg.size)
+    rows = prod(x.arg.size for x in kept)
+    write = ix.flat([(part, parts), *((outer[x], x.arg.size) for x in kept)])
+    again = UOp(Ops.RANGE, (), RangeArg(len(axes_of(root)), parts, AxisType.REDUCE))
+    read = ix.flat([(again, parts), *((x, x.arg.size) for x in kept)])
+    buffers: list[UOp] = []
+    effects: list[UOp] = []
+    table: dict[UOp, UOp] = {}
+    for u in mine:
+        value = _guarded(u, ix.substitute(u.src[0], {r: position, **outer}), inside)
+        total = derive(u, (value, inner))
+        values = value.src if value.op is Ops.TUPLE else (value,)
+        loads = []
+        for k, v in enumerate(values):
+            memory = UOp(Ops.BUFFER, (), ParamArg(slot + len(buffers), v.dtype, (parts * rows,)))
+            buffers.append(memory)
+            one = UOp(Ops.ITEM, (total,), k) if value.op is Ops.TUPLE else total
+            store = inherit(UOp(Ops.STORE, (UOp(Ops.INDEX, (memory, write)), one)), u)
+            effects.append(UOp(Ops.END, (store, *outer.values(), part)))
+            loads.append(UOp(Ops.LOAD, (UOp(Ops.INDEX, (memory, read)),)))
+        folded = derive(value, tuple(loads)) if value.op is Ops.TUPLE else loads[0]
+        table[u] = derive(u, (folded, again))
+    first = share(UOp(Ops.SINK, tuple(effects)))
+    second = share(_replaced(root, table))
+    return first, _first_opts(opts, axis, kept, len(kept)), second, tuple(buffers)
+
+
+def _guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
+    """Elements past the end of the axis are the identity; their loads touch nothing."""
+    if inside is ix.TRUE:
+        return value
+    parts = value.src if value.op is Ops.TUPLE else (value,)
+    neutral = identity(u.arg.combine, tuple(p.dtype for p in parts))
+    chosen = tuple(UOp(Ops.WHERE, (inside, _gate(p, inside), e)) for p, e in zip(parts, neutral, strict=True))
+    return derive(value, chosen) if value.op is Ops.TUPLE else chosen[0]
+
+
+def _gate(value: UOp, inside: UOp) -> UOp:
+    mine = free(inside)
+    table = {}
+    for u in toposort(value):
+        if u.op is Ops.LOAD and not free(u).isdisjoint(mine):
+            other = u.src[2] if len(u.src) == 3 else UOp.const(0, u.dtype)
+            table[u] = derive(u, (u.src[0], ix.conj(inside, *u.src[1:2]), other))
+    return _replaced(value, table)
+
+
+def _replaced(root: UOp, table: dict[UOp, UOp]) -> UOp:
+    memo = dict(table)
+    for u in toposort(root):
+        if u not in memo:
+            src = tuple([memo[s] for s in u.src])
+            memo[u] = u if src == u.src else ix.remake(u, src)
+    return memo[root]
+
+
+def _first_opts(opts: Opts, axis: int, kept: list[UOp], part: int) -> Opts:
+    """opts for the first kernel: its axes are the kept ones, the part, and the rest of the axis."""
+    number = {x.arg.axis: k for k, x in enumerate(kept)}
+    number[axis] = part + 1
+
+    def moved(sizes: tuple[tuple[int, int], ...]) -> dict[int, int]:
+        return {number[a]: n for a, n in sizes if a in number}
+
+    def order(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(number[a] for a in axes if a in number)
+
+    return Opts(
+        gpu=True,
+        local=moved(opts.local),
+        upcast=moved(opts.upcast),
+        vector=moved(opts.vector),
+        tile=moved(opts.tile),
+        loop=moved(opts.loop),
+        blocks={a: n for a, n in moved(opts.blocks).items() if a != number[axis]},
+        unroll=opts.unroll,
+        lanes=order(opts.lanes),
+        grid=order(opts.grid),
+        blocks_per_sm=opts.blocks_per_sm,
+        keep=opts.keep,
+        early=opts.early,
+    )
+
+
+__all__ = ["split_axis", "split_grid"]

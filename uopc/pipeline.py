@@ -1,0 +1,432 @@
+"""The way of one kernel: read it from top to bottom.
+
+`compile` is the one call that does all of it.  `LOWERING` is the ordered list of passes, one line
+each with the reason it stands there; `lower` runs it and can record every graph on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from uopc import config
+from uopc.choose import cpu as choose_cpu
+from uopc.choose import gpu as choose_gpu
+from uopc.choose.facts import KernelFacts
+from uopc.errors import TargetError, ToolchainError, UsageError
+from uopc.kernel import Dims, ProgramTree, Source
+from uopc.opts import Opts
+from uopc.passes.bind import bind
+from uopc.passes.cooperate import cooperate
+from uopc.passes.effects import effects
+from uopc.passes.legalise import legalise
+from uopc.passes.linearize import linearize
+from uopc.passes.materialise import materialise
+from uopc.passes.rangeify import rangeify
+from uopc.passes.share import share
+from uopc.passes.split import split
+from uopc.passes.split_grid import split_axis, split_grid
+from uopc.passes.vectorise import vectorise
+from uopc.render.c import render_c
+from uopc.render.cuda import render_cuda as render_cuda_text
+from uopc.render.emulate import render_emulated
+from uopc.runtime import cuda, device, nvrtc
+from uopc.runtime.nvrtc import Cubin
+from uopc.runtime.program import Program
+from uopc.runtime.ptxas import Resources
+from uopc.symbolic import simplify
+from uopc.target import CPU, Target
+from uopc.target import target as named_target
+from uopc.uop.node import UOp, buffer, prod, toposort
+from uopc.uop.ops import Ops
+from uopc.uop.spec import Stage, check
+from uopc.uop.text import show
+
+Trace = list[tuple[str, UOp]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: its name, what it does to a graph under opts, the stage it gives, and why it is here."""
+
+    name: str
+    run: Callable[[UOp, Opts], UOp]
+    gives: Stage
+    why: str
+
+
+#: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
+LOWERING: tuple[Pass, ...] = (
+    Pass("simplify", lambda u, o: simplify(u), Stage.INDEXED, "values are smallest before axes are cut"),
+    Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
+    Pass("cooperate", lambda u, o: cooperate(u), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
+    Pass("materialise", lambda u, o: materialise(u, o.keep, o.gpu), Stage.MAPPED, "what is kept, before it gets memory"),
+    Pass("effects", lambda u, o: effects(u), Stage.LOOPS, "memory and order"),
+    Pass("vectorise", lambda u, o: vectorise(u) if o.gpu else u, Stage.LOOPS, "nests are final"),
+    Pass("legalise", lambda u, o: legalise(u), Stage.LOOPS, "last: earlier passes see the user's ops"),
+)
+
+
+def index(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = ()) -> UOp:
+    """TENSOR -> INDEXED: ranges for shapes, equal axes shared, axes numbered."""
+    return share(rangeify(bodies, outs, merge))
+
+
+def lower(root: UOp, opts: Opts, trace: Trace | None = None) -> UOp:
+    """INDEXED -> LOOPS under opts.  trace collects (pass, graph after it)."""
+    checked = config.current().check_spec
+    if checked:
+        check(root, Stage.INDEXED)
+    for p in LOWERING:
+        root = p.run(root, opts)
+        if checked:
+            check(root, p.gives, opts.gpu)
+        if trace is not None:
+            trace.append((p.name, root))
+    return root
+
+
+def finish(root: UOp) -> ProgramTree:
+    """LOOPS -> PROGRAM.  Hand-written loop IR enters here."""
+    if config.current().check_spec:
+        check(root, Stage.LOOPS)
+    return linearize(legalise(root))
+
+
+# ---- the compiled kernel
+@dataclass(frozen=True)
+class Step:
+    """One launch of a compiled kernel: the graph in LOOPS, its Opts and its text.
+
+    reads and writes name slots; slots of partial results are past the caller's.
+    """
+
+    sink: UOp
+    opts: Opts
+    program: ProgramTree
+    source: Source
+    trace: tuple[tuple[str, UOp], ...] = field(repr=False)
+
+    @property
+    def launch_dims(self) -> tuple[Dims, Dims]:
+        """((grid x, y, z), (block x, y, z))."""
+        return self.program.launch.grid, self.program.launch.block
+
+    @property
+    def cubin(self) -> Cubin:
+        """Machine code and resources, from NVRTC; no GPU is needed.  Raises UsageError on cpu."""
+        if not self.source.target.is_gpu:
+            raise UsageError(f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as target='sm_90a'")
+        return nvrtc.compile_cubin(self.cuda_source, self.source.name, self.source.target)
+
+    @property
+    def cuda_source(self) -> Source:
+        """The CUDA text of this step (the source itself, unless that is the emulation)."""
+        if self.source.language == "cuda":
+            return self.source
+        return render_cuda_text(self.program, self.source.name, self.source.target)
+
+
+class Kernel:
+    """What `compile` gives: call it with the inputs in slot order.
+
+    Attributes
+    ----------
+    steps: its launches; more than one where a reduction is split over the grid.
+    device: "cpu", "emulated" or "cuda"; target: the Target it was rendered for.
+    out_shapes: the shapes of its outputs.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], how: str, on: Target, bodies: Sequence[UOp], outs: Sequence[UOp], partials: Sequence[UOp]) -> None:
+        self.steps, self.device, self.target = steps, how, on
+        self.out_shapes = tuple(b.shape for b in bodies)
+        self._dtypes = tuple(b.dtype for b in bodies)
+        self._outs = tuple(o.arg.slot for o in outs)
+        self._partials = {p.arg.slot: p for p in partials}
+        params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
+        self._inputs = tuple(sorted(params))
+        self._programs: list[Program] | None = None
+
+    @property
+    def opts(self) -> Opts:
+        """The Opts of the first step."""
+        return self.steps[0].opts
+
+    @property
+    def source(self) -> Source:
+        """The text of the only step.  Raises UsageError where there are several (see `.steps`)."""
+        return self._only("source").source
+
+    @property
+    def launch_dims(self) -> tuple[Dims, Dims]:
+        """((grid x, y, z), (block x, y, z)) of the only step."""
+        return self._gpu("launch_dims").launch_dims
+
+    @property
+    def cubin(self) -> bytes:
+        """The ELF file of the only step."""
+        return self._gpu("cubin").cubin.code
+
+    @property
+    def ptx(self) -> str:
+        """The PTX of the only step: to read, never to ship."""
+        step = self._gpu("ptx")
+        return nvrtc.compile_ptx(step.cuda_source, step.source.name, step.source.target)
+
+    @property
+    def sass(self) -> str:
+        """Its instructions.  Raises ToolchainError where no disassembler is installed."""
+        return self._gpu("sass").cubin.sass
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, shared, stack and spill bytes of the only step, from ptxas."""
+        return self._gpu("resources").cubin.resources
+
+    def _only(self, what: str) -> Step:
+        if len(self.steps) > 1:
+            raise UsageError(f"the kernel has {len(self.steps)} steps; ask each one: [s.{what} for s in kernel.steps]")
+        return self.steps[0]
+
+    def _gpu(self, what: str) -> Step:
+        if not self.target.is_gpu:
+            raise UsageError(f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile with target='sm_90a' or the like.")
+        return self._only(what)
+
+    def explain(self) -> str:
+        """The graph after every pass, and the Opts, of each step."""
+        parts = []
+        for n, step in enumerate(self.steps):
+            parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
+            parts += [f"-- {name}\n{show(graph)}" for name, graph in step.trace]
+        return "\n\n".join(parts)
+
+    def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:
+        """Run on arrays in slot order; the outputs, in `out` if given (one array, or a list of them).
+
+        numpy arrays on any device; arrays in device memory on cuda only, used in place on `stream`.
+        Raises UsageError for a wrong count, dtype, size or layout.
+        """
+        if len(inputs) != len(self._inputs):
+            raise UsageError(f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs (slots {list(self._inputs)}), got {len(inputs)}")
+        outs = self._outputs(out)
+        arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(zip(self._outs, outs, strict=True))
+        for slot, p in self._partials.items():
+            arrays[slot] = np.empty(p.arg.shape, p.dtype.numpy)
+        for n, step in enumerate(self.steps):
+            self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
+        return outs[0] if len(outs) == 1 else outs
+
+    def _outputs(self, out: Any) -> list[Any]:
+        if out is None:
+            return [np.empty(s, d.numpy) for s, d in zip(self.out_shapes, self._dtypes, strict=True)]
+        given = list(out) if isinstance(out, (list, tuple)) else [out]
+        if len(given) != len(self._outs):
+            raise UsageError(f"the kernel has {len(self._outs)} outputs, out= holds {len(given)} arrays")
+        return given
+
+    def _launch(self, n: int, step: Step, arrays: list[Any], stream: Any) -> None:
+        if self.device == "cuda":
+            cuda.run_cuda(step.source, step.source.name, *step.launch_dims, *arrays, stream=stream)
+            return
+        if self._programs is None:
+            self._programs = [Program(s.source, s.source.name) for s in self.steps]
+        self._programs[n](*arrays)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.steps[0].source.name}, {self.device}, {self.target}, {self.opts})"
+
+
+def compile(  # noqa: A001  (uopc.compile is the name that users know)
+    body: UOp | Sequence[UOp], opts: Opts | None = None, target: str | Target | None = None, name: str = "kernel"
+) -> Kernel:
+    """A shaped body, or several, to a kernel that runs.
+
+    Parameters
+    ----------
+    body: shaped value over BUFFERs; its outputs get slots after the last one used.
+    opts: every choice; None chooses, and on a GPU target takes the next candidate where ptxas
+        reports a spill, a stack frame or a serialised wgmma.
+    target: "cpu", "emulated" (a GPU kernel run by the emulator), "cuda" (this machine's GPU), "sm_NN"
+        or a Target.  None: cuda where it is usable, else emulated.
+    name: of the kernel in its source.
+
+    Raises UsageError, TargetError or ToolchainError, each naming the value and the option to change.
+    """
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    if not bodies:
+        raise UsageError("compile got no body")
+    how, on = _where(target)
+    free = _free_slot(bodies)
+    outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
+    if any(prod(b.shape) == 0 for b in bodies):
+        opts = opts or Opts(gpu=on.is_gpu)
+    if opts is not None and opts.gpu != on.is_gpu:
+        raise UsageError(f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. Set Opts.gpu={on.is_gpu}.")
+    if opts is not None:
+        ranked, root = [opts], index(bodies, outs, opts.merge)
+    else:
+        facts = KernelFacts.of(bodies, outs)
+        root = facts.root
+        ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
+    steps, partials = _first_that_fits(root, ranked, free + len(bodies), name, how, on, chosen=opts is None)
+    return Kernel(steps, how, on, bodies, outs, partials)
+
+
+def _where(target: str | Target | None) -> tuple[str, Target]:
+    """(device, Target) that a user's word stands for."""
+    if target is None:
+        target = device.default_device()
+    if target == "cuda":
+        if reason := cuda.why_unusable():
+            raise ToolchainError(reason)
+        return "cuda", cuda.device_target()
+    if target == "emulated":
+        return "emulated", named_target("sm_80")
+    on = named_target(target)
+    if on is CPU:
+        return "cpu", on
+    here = not cuda.why_unusable() and cuda.device_target().sm == on.sm
+    return ("cuda" if here else "emulated"), on
+
+
+def _first_that_fits(
+    root: UOp, ranked: Sequence[Opts], slot: int, name: str, how: str, on: Target, chosen: bool
+) -> tuple[tuple[Step, ...], list[UOp]]:
+    """Steps of the first candidate that needs no stack; of the first one at all where none does."""
+    first: tuple[tuple[Step, ...], list[UOp]] | None = None
+    refused: TargetError | None = None
+    for opts in ranked:
+        try:
+            made = _steps(root, opts, slot, name, how, on)
+        except TargetError as error:
+            refused = error
+            continue
+        first = first or made
+        if not chosen or how == "emulated" or not on.is_gpu or not any(_spills(s) for s in made[0]):
+            return made
+    if first is None:
+        assert refused is not None
+        raise refused
+    return first
+
+
+def _spills(step: Step) -> bool:
+    r = step.cubin.resources
+    return bool(r.stack_bytes or r.spill_store_bytes or r.spill_load_bytes or r.remarks)
+
+
+def _steps(root: UOp, opts: Opts, slot: int, name: str, how: str, on: Target) -> tuple[tuple[Step, ...], list[UOp]]:
+    """One step, or one per half of a reduction split over the grid."""
+    steps: list[Step] = []
+    partials: list[UOp] = []
+    while split_axis(root, opts) is not None:
+        first, mine, root, made = split_grid(root, opts, slot + len(partials))
+        partials += made
+        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, on))
+        facts = KernelFacts.of_indexed(root)
+        opts = choose_gpu.rank(facts, choose_gpu.Aim(on, split=False))[0]
+    steps.append(_step(root, opts, name, how, on))
+    return tuple(steps), partials
+
+
+def _step(root: UOp, opts: Opts, name: str, how: str, on: Target) -> Step:
+    trace: Trace = [("index", root)]
+    sink = lower(root, opts, trace)
+    tree = linearize(sink)
+    if how == "cuda":
+        source = render_cuda_text(tree, name, on)
+    else:
+        source = render_c(tree, name) if how == "cpu" else render_emulated(tree, name)
+        source.target = on
+    return Step(sink, opts, tree, source, tuple(trace))
+
+
+# ---- the kernel-level API: one stage at a time
+def gpu_opt_choice(body: UOp | Sequence[UOp], max_threads: int = 256, min_blocks: int | None = None, target: str | Target = "sm_80") -> Opts:
+    """Opts for a GPU kernel of the body, from sizes and strides; nothing is compiled.
+
+    max_threads: threads of a block at most; min_blocks: blocks to aim at, default two per SM.
+    """
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    free = _free_slot(bodies)
+    outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
+    if any(prod(b.shape) == 0 for b in bodies):
+        return Opts(gpu=True)
+    aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
+    return choose_gpu.rank(KernelFacts.of(bodies, outs), aim)[0]
+
+
+def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -> UOp:
+    """One GPU kernel in stage LOOPS, a SINK: bodies into flat outputs.
+
+    Raises UsageError where opts is not for a GPU, does not fit the kernel, or splits a reduction
+    over the grid (`compile` does that, in two steps).
+    """
+    if not opts.gpu:
+        raise UsageError(f"gpu_lower wants Opts(gpu=True, ...), got {opts}")
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    outs = [out] if isinstance(out, UOp) else list(out)
+    root = index(bodies, outs, opts.merge)
+    if (axis := split_axis(root, opts)) is not None:
+        raise UsageError(
+            f"Opts.blocks={{{axis}: {dict(opts.blocks)[axis]}}} splits the reduced axis {axis} over blocks, which takes two kernels. "
+            "Use uopc.compile, or leave it out."
+        )
+    return lower(root, opts)
+
+
+def launch_dims(sink: UOp) -> tuple[Dims, Dims]:
+    """((grid x, y, z), (block x, y, z)) of a GPU kernel in stage LOOPS."""
+    launch = bind(sink)
+    return launch.grid, launch.block
+
+
+def render_cuda(sink: UOp, name: str, target: str | Target = "sm_80") -> Source:
+    """CUDA text of a GPU kernel in stage LOOPS, for one target; the machine is never probed."""
+    return render_cuda_text(finish(sink), name, target)
+
+
+def emulate(sink: UOp, name: str, check: bool | None = None, order: str = "forward") -> Source:
+    """C text that runs the same GPU kernel on a CPU, warp by warp.
+
+    order: in which warps are resumed: "forward", "backward" or "shuffled(seed)".
+    """
+    return render_emulated(finish(sink), name, check=check, order=order)
+
+
+def match_gemm(body: UOp) -> tuple[int, int, int] | None:
+    """(M, N, K) where the body is one sum of products of two operands that broadcast along different
+    axes, on any view and size; None where it is not (x*x summed is no product)."""
+    facts = KernelFacts.of([body], [buffer(_free_slot([body]), body.dtype, (prod(body.shape),))])
+    found = facts.product()
+    return None if found is None else (facts.sizes[found[0]], facts.sizes[found[1]], facts.sizes[found[2]])
+
+
+@dataclass(frozen=True)
+class Ctx:
+    """What `lower_body` lowers under."""
+
+    opts: Opts = Opts()
+
+
+def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = Ctx()) -> UOp:  # noqa: B008  (frozen)
+    """One kernel in stage LOOPS, for a CPU unless ctx.opts.gpu."""
+    if ctx.opts.gpu:
+        return gpu_lower(body, out, ctx.opts)
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    outs = [out] if isinstance(out, UOp) else list(out)
+    return lower(index(bodies, outs, ctx.opts.merge), ctx.opts)
+
+
+def render_native(sink: UOp, name: str) -> Source:
+    """C text of a CPU kernel in stage LOOPS."""
+    return render_c(finish(sink), name)
+
+
+def _free_slot(bodies: Sequence[UOp]) -> int:
+    """The first slot after those that the bodies read."""
+    return 1 + max((u.arg.slot for u in toposort(*bodies) if u.op is Ops.BUFFER), default=-1)

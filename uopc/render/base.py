@@ -1,0 +1,405 @@
+"""What all C-like languages share: names, expressions, statements, loops.  PROGRAM -> text.
+
+A subclass says how it spells types, constants, helper functions, memories and hardware ranges.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from uopc.dtype import FP8, AddrSpace, DType, Kind, dtypes, from_bits
+from uopc.errors import CompilerError, UsageError
+from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
+from uopc.render import helpers
+from uopc.uop.facts import bounds, exact_bounds
+from uopc.uop.node import UOp, addrspace, memory, prod
+from uopc.uop.ops import COMPARE, UNARY_FLOAT, AxisType, Ops, RangeArg
+
+Text = tuple[str, int]  # an expression and how tightly its outermost operator binds
+
+PRIMARY, UNARY, NEGATIVE = 100, 90, 85  # a minus sign binds like a unary, but two of them must not touch
+_PRECEDENCE = {"*": 80, "/": 80, "%": 80, "+": 70, "-": 70, "<<": 60, ">>": 60, "<": 50, "==": 40, "!=": 40}
+_PRECEDENCE |= {"&": 35, "^": 34, "|": 33, "&&": 30, "||": 29, "?": 10}
+_INFIX = {
+    Ops.ADD: "+",
+    Ops.SUB: "-",
+    Ops.MUL: "*",
+    Ops.DIV: "/",
+    Ops.IDIV: "/",
+    Ops.MOD: "%",
+    Ops.AND: "&",
+    Ops.OR: "|",
+    Ops.XOR: "^",
+    Ops.SHL: "<<",
+    Ops.SHR: ">>",
+    Ops.LT: "<",
+    Ops.EQ: "==",
+    Ops.NE: "!=",
+}
+_ON_BOOLS = {Ops.AND: "&&", Ops.OR: "||", Ops.XOR: "!="}
+_ONE = UOp.const(1, dtypes.index)
+_INT32 = (-(2**31), 2**31 - 1)
+_INT64 = (-(2**63), 2**63 - 1)
+
+#: words that a kernel may not be called: C11, C++17 and CUDA
+RESERVED = frozenset(
+    """alignas alignof and asm auto bool break case catch char class compl const constexpr continue default delete
+    do double else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+    noexcept not nullptr operator or private protected public register restrict return short signed sizeof static
+    struct switch template this throw true try typedef typeid typename union unsigned using virtual void volatile
+    wchar_t while xor main blockIdx threadIdx blockDim gridDim warpSize memcpy memset""".split()
+)
+
+
+def check_name(name: str) -> str:
+    """The name of a kernel.  Raises UsageError where it is no identifier, reserved, or one of ours."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in RESERVED or name.startswith("__"):
+        raise UsageError(f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word")
+    if re.fullmatch(r"(p|t|at|ok|x|out|acc|gidx|lidx)\d*", name) or name in helpers.TEXTS:
+        raise UsageError(f"a kernel cannot be called {name!r}: the generated source uses that name; choose another")
+    return name
+
+
+class Renderer:
+    """One rendering of one PROGRAM.  `lines` is the body, `used` the helper functions it calls."""
+
+    ctype: ClassVar[dict[DType, str]] = {
+        dtypes.i8: "signed char",
+        dtypes.i16: "short",
+        dtypes.i32: "int",
+        dtypes.i64: "long long",
+        dtypes.u8: "unsigned char",
+        dtypes.u16: "unsigned short",
+        dtypes.u32: "unsigned",
+        dtypes.u64: "unsigned long long",
+        dtypes.f16: "unsigned short",
+        dtypes.bf16: "unsigned short",
+        dtypes.f32: "float",
+        dtypes.f64: "double",
+        **{d: "unsigned char" for d in FP8},
+    }
+    boolean: ClassVar[str] = "bool"
+
+    def __init__(self, program: ProgramTree, name: str) -> None:
+        self.program, self.name = program, check_name(name)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[UOp, str] = {}
+        self.taken: set[str] = set()
+        self.counts: dict[str, int] = {}
+        self.used: dict[str, None] = {}
+
+    # ---- names
+    def put(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line)
+
+    def fresh(self, prefix: str) -> str:
+        """prefix0, prefix1, ...: each once in a kernel."""
+        n = self.counts.get(prefix, 0)
+        self.counts[prefix] = n + 1
+        return f"{prefix}{n}"
+
+    def type_of(self, u: UOp) -> str:
+        """The C type of a value; an index is as wide as its bounds ask."""
+        if u.dtype is dtypes.index:
+            return "long long" if self.wide(u) else "int"
+        return self.type_name(u.dtype)
+
+    def type_name(self, d: DType) -> str:
+        return self.boolean if d is dtypes.bool else self.ctype[d]
+
+    def wide(self, u: UOp) -> bool:
+        """Does an index need 64 bits, itself or in what it is computed from?"""
+        lo, hi = bounds(u)
+        if lo < _INT64[0] or hi > _INT64[1]:
+            raise UsageError(f"an index between {lo} and {hi} does not fit 64 bits")
+        return lo < _INT32[0] or hi > _INT32[1] or (u.op is not Ops.RANGE and u not in self.names and self._wide_below(u))
+
+    def _wide_below(self, u: UOp) -> bool:
+        return any(s.dtype is dtypes.index and u.dtype is dtypes.index and self.wide(s) for s in u.src)
+
+    def memory_name(self, u: UOp) -> str:
+        m = memory(u)
+        if m.op is Ops.BUFFER:
+            return f"p{m.arg.slot}"
+        default = "tile" if m.arg.addrspace is AddrSpace.SHARED else "r"
+        return f"{m.arg.name or default}{m.arg.slot}"
+
+    def range_name(self, r: UOp) -> str:
+        """gidx0, lidx0 for hardware; k0, u0, ... by digit for loops."""
+        a: RangeArg = r.arg
+        kinds = {AxisType.GLOBAL: "gidx", AxisType.LOCAL: "lidx", AxisType.REDUCE: "r", AxisType.UPCAST: "u"}
+        if a.kind in (AxisType.GLOBAL, AxisType.LOCAL):
+            return f"{kinds[a.kind]}{a.axis}"
+        return f"{a.digit or kinds.get(a.kind, 'i')}{a.axis}"
+
+    # ---- expressions
+    def expr(self, u: UOp, at_least: int = 0) -> str:
+        """The text of u, in parentheses where its operator binds less than at_least."""
+        text, binds = self.text(u)
+        return text if binds >= at_least else f"({text})"
+
+    def text(self, u: UOp) -> Text:
+        """The name of u, or its expression."""
+        if u in self.names:
+            return self.names[u], PRIMARY
+        op, src, d = u.op, u.src, u.dtype
+        if op is Ops.CONST:
+            literal = self.constant(u)
+            return literal, NEGATIVE if literal.startswith("-") else PRIMARY
+        if op is Ops.AFTER:
+            return self.text(src[0])
+        if op is Ops.BUFFER:
+            return self.memory_name(u), PRIMARY
+        if op is Ops.LOAD:
+            return self.load(u)
+        if op is Ops.WHERE:
+            c, x, y = src
+            return f"{self.expr(c, 11)} ? {self.expr(x, 11)} : {self.expr(y, 10)}", 10
+        if op is Ops.NOT and d is dtypes.bool:
+            return f"!{self.expr(src[0], UNARY)}", UNARY
+        if op is Ops.CAST:
+            return self.cast(src[0], d)
+        if op is Ops.BITCAST:
+            return self.bitcast(src[0], d)
+        if op in (Ops.MAX, Ops.MIN) and d is not dtypes.index:
+            if d is dtypes.bool:
+                sign = "||" if op is Ops.MAX else "&&"
+                return self._infix(sign, src[0], src[1])
+            return self.call(f"{op.name.lower()}_{d.name}", *src)
+        if op in UNARY_FLOAT or op is Ops.FMA:
+            return self.call(f"{op.name.lower()}_{d.name}", *src)
+        if op is Ops.NEG and d.is_float:
+            return f"-{self.expr(src[0], UNARY)}", NEGATIVE
+        if d is dtypes.bool and op in _ON_BOOLS:
+            return self._infix(_ON_BOOLS[op], src[0], src[1])
+        if op is Ops.LT and src[0].dtype is dtypes.index and src[1] is _ONE and bounds(src[0])[0] == 0:
+            return f"{self.expr(src[0], 41)} == 0", 40
+        if op in COMPARE or d.is_float:
+            return self._infix(_INFIX[op], src[0], src[1])
+        if d is dtypes.index:
+            return self._index(u)
+        return self._integer(u)
+
+    def _infix(self, sign: str, a: UOp, b: UOp, first: str = "") -> Text:
+        binds = _PRECEDENCE[sign]
+        left = self.expr(a, binds if not first else UNARY)
+        right = self.expr(b, binds + (0 if sign in ("&&", "||") else 1))
+        return f"{first}{left} {sign} {right}", binds
+
+    def _index(self, u: UOp) -> Text:
+        """Mathematical integers: no wrap, floor division, 64 bits where the bounds ask."""
+        op, src = u.op, u.src
+        if op is Ops.NEG:
+            return f"-{self.expr(src[0], UNARY)}", NEGATIVE
+        if op in (Ops.IDIV, Ops.MOD):
+            if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0:
+                return self._infix(_INFIX[op], *src)
+            return self.call(f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{'i64' if self.wide(u) else 'i32'}", *src)
+        if op in (Ops.MAX, Ops.MIN):
+            return self.call(f"{op.name.lower()}_{'i64' if self.wide(u) else 'i32'}", *src)
+        if op is Ops.ADD and src[1].op is Ops.CONST and src[1].arg.bits < 0:
+            return f"{self.expr(src[0], 70)} - {-src[1].arg.bits}", 70
+        widen = "(long long)" if self.wide(u) and not any(self.wide(s) for s in src if s.op is not Ops.CONST) else ""
+        return self._infix(_INFIX[op], src[0], src[1], widen)
+
+    def _integer(self, u: UOp) -> Text:
+        """Data integers wrap: in C only unsigned arithmetic does, and narrow types compute as int."""
+        op, src, d = u.op, u.src, u.dtype
+        if op in (Ops.IDIV, Ops.MOD):
+            wraps = bounds(src[0])[0] == d.min and bounds(src[1])[0] < 0
+            if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0 and not wraps:
+                return self._narrow(d, self._infix(_INFIX[op], *src))
+            return self.call(f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{d.name}", *src)
+        if op is Ops.NOT:
+            return self._narrow(d, (f"~{self.expr(src[0], UNARY)}", UNARY))
+        if op in (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR):
+            return self._narrow(d, self._infix(_INFIX[op], *src)) if d.kind is Kind.UINT and d.bits < 32 else self._infix(_INFIX[op], *src)
+        lo, hi = exact_bounds(u)
+        fits = d.min <= lo and hi <= d.max
+        if d.bits >= 32 and (d.kind is Kind.UINT or fits):
+            if op is Ops.NEG:
+                zero = "0u" if d is dtypes.u32 else "0ull"
+                return (f"{zero} - {self.expr(src[0], 71)}", 70) if d.kind is Kind.UINT else (f"-{self.expr(src[0], UNARY)}", NEGATIVE)
+            return self._infix(_INFIX[op], *src)
+        unsigned = "unsigned long long" if d.bits == 64 else "unsigned"
+        if op is Ops.NEG:
+            inside = f"0u - ({unsigned}){self.expr(src[0], UNARY)}" if d.bits < 64 else f"0ull - ({unsigned}){self.expr(src[0], UNARY)}"
+        else:
+            right = self.expr(src[1], _PRECEDENCE[_INFIX[op]] + 1) if op is Ops.SHL else f"({unsigned}){self.expr(src[1], UNARY)}"
+            inside = f"({unsigned}){self.expr(src[0], UNARY)} {_INFIX[op]} {right}"
+        return f"({self.type_name(d)})({inside})", UNARY
+
+    def _narrow(self, d: DType, text: Text) -> Text:
+        """Results of types narrower than int come back to their type."""
+        if d.bits >= 32:
+            return text
+        return f"({self.type_name(d)})({text[0]})", UNARY
+
+    def cast(self, x: UOp, to: DType) -> Text:
+        """x in another dtype, defined for every value."""
+        d = x.dtype
+        if to is dtypes.bool:
+            zero = self.constant(UOp.const(0, d)) if d is not dtypes.index else "0"
+            return f"{self.expr(x, 41)} != {zero}", 40
+        if to.is_float and to.bits <= 16 and to is not d:
+            return self.call(f"f32_to_{to.name}", x)
+        if d.is_float and d.bits <= 16:
+            return self.call(f"{d.name}_to_f32", x)
+        if d.is_float and to.is_int:
+            return self.call(f"{d.name}_to_{'i64' if to is dtypes.index else to.name}", x)
+        name = "long long" if to is dtypes.index else self.type_name(to)
+        return f"({name}){self.expr(x, UNARY)}", UNARY
+
+    def bitcast(self, x: UOp, to: DType) -> Text:
+        a, b = self.type_name(x.dtype), self.type_name(to)
+        if a == b:
+            return self.text(x)
+        if x.dtype.is_int and to.is_int or {x.dtype, to} <= _CARRIED_AS_INTEGERS:
+            return f"({b}){self.expr(x, UNARY)}", UNARY
+        carried = {dtypes.f16: dtypes.u16, dtypes.bf16: dtypes.u16, **{d: dtypes.u8 for d in FP8}}
+        return self.call(f"bits_{carried.get(x.dtype, x.dtype).name}_{carried.get(to, to).name}", x)
+
+    def call(self, helper: str, *args: UOp) -> Text:
+        self.use(helper)
+        return f"{self.function(helper)}({', '.join(self.expr(a) for a in args)})", PRIMARY
+
+    def use(self, helper: str) -> None:
+        """Note a helper function, and those it calls."""
+        for other in helpers.NEEDS.get(helper, ()):
+            self.use(other)
+        self.used[helper] = None
+
+    def function(self, helper: str) -> str:
+        """How this language calls a helper."""
+        return helper
+
+    # ---- constants
+    def constant(self, u: UOp) -> str:
+        d, bits = u.arg.dtype, u.arg.bits
+        if d is dtypes.bool:
+            return "true" if bits else "false"
+        if d.is_float and d.bits <= 16:
+            return f"{bits:#06x}" if d.bits == 16 else f"{bits:#04x}"
+        if d.is_float:
+            value = from_bits(bits, d)
+            if not math.isfinite(value):
+                return self.special(bits, d)
+            return f"{_decimal(value, d)}f" if d is dtypes.f32 else _decimal(value, d)
+        if d in (dtypes.i64, dtypes.u64) or (d is dtypes.index and not _INT32[0] <= bits <= _INT32[1]):
+            if bits == _INT64[0]:
+                return "(-9223372036854775807ll - 1)"
+            return f"{bits}ull" if d is dtypes.u64 else f"{bits}ll"
+        if d is dtypes.u32:
+            return f"{bits}u"
+        return "(-2147483647 - 1)" if bits == _INT32[0] else str(bits)
+
+    def special(self, bits: int, d: DType) -> str:
+        """inf or NaN by its bits."""
+        raise NotImplementedError
+
+    # ---- memory
+    def element(self, u: UOp) -> str:
+        """The lvalue of an INDEX."""
+        return f"{self.memory_name(u)}[{self.expr(u.src[1])}]"
+
+    def load(self, u: UOp) -> Text:
+        element = self.element(u.src[0])
+        if len(u.src) == 1:
+            return element, PRIMARY
+        return f"{self.expr(u.src[1], 11)} ? {element} : {self.expr(u.src[2], 10)}", 10
+
+    def store(self, u: UOp) -> None:
+        gate = f"if ({self.expr(u.src[2])}) " if len(u.src) == 3 else ""
+        if u.arg is None:
+            self.put(f"{gate}{self.element(u.src[0])} = {self.expr(u.src[1])};")
+            return
+        value = u.src[1]
+        inside = self.expr(value.src[1], 11) if len(value.src) == 3 else None
+        self.put(gate + self.wide_copy(u.src[0].dtype, u.arg.width, self.element(u.src[0]), self.element(value.src[0]), inside))
+
+    def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
+        """A statement that copies `width` elements; zeros where `inside` is false."""
+        raise NotImplementedError
+
+    # ---- statements
+    def block(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Scope):
+                self.scope(item)
+            elif isinstance(item, Declare):
+                self.declare(item.alloc)
+            elif isinstance(item, Let):
+                self.let(item.value)
+            else:
+                self.do(item)
+
+    def let(self, u: UOp) -> None:
+        text = self.expr(u)
+        name = self.fresh("ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "t")
+        self.put(f"const {self.type_of(u)} {name} = {text};")
+        self.names[u] = name
+
+    def do(self, item: Do) -> None:
+        if item.effect.op is Ops.STORE:
+            self.store(item.effect)
+        else:
+            self.barrier(item.effect)
+
+    def barrier(self, u: UOp) -> None:
+        raise CompilerError(f"{type(self).__name__} has no barriers")
+
+    def scope(self, scope: Scope) -> None:
+        r = scope.opener
+        name = self.range_name(r)
+        while name in self.taken:
+            name += "_"
+        self.names[r] = name
+        self.taken.add(name)
+        for line in self.pragma(r):
+            self.put(line)
+        a: RangeArg = r.arg
+        kind = "long long" if self.wide(r) else "int"
+        last = a.start + a.step * a.size
+        step = f"++{name}" if a.step == 1 else f"{name} += {a.step}"
+        self.put(f"for ({kind} {name} = {a.start}; {name} {'<' if a.step > 0 else '>'} {last}; {step}) {{")
+        self.depth += 1
+        self.block(scope.items)
+        self.depth -= 1
+        self.put("}")
+        self.taken.discard(name)
+
+    def pragma(self, r: UOp) -> list[str]:
+        """Lines that stand before a loop."""
+        return []
+
+    def declare(self, m: UOp) -> None:
+        size = prod(m.arg.shape)
+        self.put(f"{self.qualifier(m)}{self.type_name(m.dtype)} {self.memory_name(m)}[{size}];")
+
+    def qualifier(self, m: UOp) -> str:
+        return ""
+
+    def is_register(self, u: UOp) -> bool:
+        return addrspace(u) is AddrSpace.REG
+
+
+_CARRIED_AS_INTEGERS = {
+    *(dtypes.i8, dtypes.u8, dtypes.i16, dtypes.u16, dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64),
+    *(dtypes.f16, dtypes.bf16, *FP8),
+}
+
+
+def _decimal(value: float, d: DType) -> str:
+    """The shortest decimal that gives the same bits back."""
+    text = f"{value:.9g}" if d is dtypes.f32 else repr(value)
+    if d is dtypes.f32:
+        for digits in range(1, 10):
+            short = f"{value:.{digits}g}"
+            if UOp.const(float(short), d).arg.bits == UOp.const(value, d).arg.bits:
+                text = short
+                break
+    return text if any(c in text for c in ".en") else f"{text}.0"

@@ -1,0 +1,92 @@
+"""Native C: one kernel as one C function, its THREAD range as an OpenMP loop.
+
+`int NAME(void **args)`: args[i] is the address of parameter i's data, in slot order.
+"""
+
+from __future__ import annotations
+
+from uopc.dtype import DType, dtypes
+from uopc.kernel import Declare, Dims, Launch, ProgramTree, Source
+from uopc.render import helpers
+from uopc.render.base import Renderer
+from uopc.target import CPU, Target
+from uopc.uop.node import UOp, prod
+from uopc.uop.ops import AxisType
+
+
+class CRenderer(Renderer):
+    """PROGRAM -> C11 without any include."""
+
+    boolean = "_Bool"
+    language = "c"
+
+    def constant(self, u: UOp) -> str:
+        if u.arg.dtype is dtypes.bool:
+            return "1" if u.arg.bits else "0"
+        return super().constant(u)
+
+    def special(self, bits: int, d: DType) -> str:
+        unsigned = "u32" if d is dtypes.f32 else "u64"
+        self.use(f"bits_{unsigned}_{d.name}")
+        return f"bits_{unsigned}_{d.name}({bits:#x}{'u' if d is dtypes.f32 else 'ull'})"
+
+    def function(self, helper: str) -> str:
+        return helpers.C_LIBRARY.get(helper, helper)
+
+    def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
+        size = width * d.itemsize
+        copy = f"memcpy(&{to}, &{source}, {size});"
+        return copy if inside is None else f"if ({inside}) {copy} else memset(&{to}, 0, {size});"
+
+    def qualifier(self, m: UOp) -> str:
+        return "_Alignas(64) " if prod(m.arg.shape) > 1 else ""
+
+    def pragma(self, r: UOp) -> list[str]:
+        if r.arg.kind is AxisType.THREAD:
+            return ["#pragma omp parallel for"]
+        return []
+
+    def parameters(self) -> list[str]:
+        """One local name per parameter."""
+        out = []
+        for i, p in enumerate(self.program.params):
+            c = self.type_name(p.dtype)
+            if p.scalar:
+                out.append(f"const {c} p{p.slot} = *(const {c}*)args[{i}];")
+            else:
+                const = "" if p.written else "const "
+                out.append(f"{const}{c}* restrict const p{p.slot} = args[{i}];")
+        return out
+
+    def head(self) -> list[str]:
+        """Declarations and helper functions that the body uses."""
+        body = "\n".join(self.lines)
+        helper_text = [helpers.TEXTS[h].replace("FN", "static inline") for h in self.used if h not in helpers.C_LIBRARY]
+        both = body + "\n".join(helper_text)
+        out = []
+        if "memcpy(" in both:
+            out.append("void* memcpy(void*, const void*, unsigned long);")
+        if "memset(" in both:
+            out.append("void* memset(void*, int, unsigned long);")
+        out += [helpers.c_prototype(h) for h in self.used if h in helpers.C_LIBRARY]
+        return out + helper_text
+
+    def render(self, target: Target = CPU) -> Source:
+        """The whole file."""
+        for line in self.parameters():
+            self.put(line)
+        self.block(self.program.items)
+        self.put("return 0;")
+        text = "\n".join([*self.head(), f"int {self.name}(void** args) {{", *self.lines, "}", ""])
+        one: Dims = (1, 1, 1)
+        return Source(
+            text, name=self.name, language=self.language, params=self.program.params, launch=Launch(one, one), target=target
+        )
+
+
+def render_c(program: ProgramTree, name: str) -> Source:
+    """C text of a native CPU kernel."""
+    return CRenderer(program, name).render()
+
+
+__all__ = ["CRenderer", "Declare", "render_c"]

@@ -1,0 +1,196 @@
+"""C text to a callable kernel: the C compiler, the disk cache, and cffi in ABI mode.
+
+A cached kernel is mapped from its cache file without running or parsing anything, well under a
+millisecond; the GIL is released while it runs, so any thread may call it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import _cffi_backend
+
+from uopc.config import Config, current
+from uopc.errors import DeviceError, ToolchainError, UsageError
+from uopc.runtime.cache import cache_key, open_cache
+from uopc.runtime.report import report
+
+CANDIDATES = ("gcc", "clang", "cc")
+#: -O by language: emulated kernels run once or twice, so compiling them is what costs
+OPTIMISE = {"c": "-O3", "emulated": "-O1"}
+#: Values stay as written: products and sums fuse only where the IR has FMA, and nothing is
+#: reassociated.  errno and traps are not observed.  Overflow is made defined by the text itself (it
+#: is compiled as CUDA too, which has no such switch), so there is no -fwrapv.
+FLAGS = (
+    *("-std=gnu11", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+    *("-fno-strict-aliasing", "-w", "-shared", "-fPIC"),
+)
+_LIBRARIES = ("-lm",)
+_OPENMP = "#pragma omp"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the words that start it, and what tells it from any other."""
+
+    command: tuple[str, ...]
+    identity: str
+
+    def __str__(self) -> str:
+        return " ".join(self.command)
+
+
+def find_compiler(config: Config | None = None) -> Compiler:
+    """The configured compiler, else the first of gcc, clang, cc on PATH; none is run.
+
+    Raises ToolchainError that says which were tried.
+    """
+    return _find((config or current()).cc)
+
+
+@lru_cache(maxsize=8)
+def _find(named: str) -> Compiler:
+    tried = [shlex.split(named)] if named.strip() else [[name] for name in CANDIDATES]
+    for words in tried:
+        if path := shutil.which(words[0]):
+            info = os.stat(path)
+            identity = f"{path} {info.st_size} {info.st_mtime_ns} {words[1:]} {cpu_model()}"
+            return Compiler((path, *words[1:]), identity)
+    names = ", ".join(words[0] for words in tried)
+    said = f"UOPC_CC is {named!r}" if named.strip() else f"tried {names} on PATH"
+    raise ToolchainError(
+        f"no C compiler found: {said}. Install gcc or clang, or set UOPC_CC to a compiler's path."
+    )
+
+
+@lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """What -march=native depends on: the processor's name and a digest of its features."""
+    wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    try:  # only the first processor's lines: on a large machine the whole file takes milliseconds
+        with open("/proc/cpuinfo", "rb") as file:
+            lines = file.read(8192).decode(errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.system()} {platform.machine()}"
+    found = [line for line in lines if line.startswith(wanted)]
+    name = next((x.split(":", 1)[1].strip() for x in found if x.startswith("model name")), "")
+    return f"{platform.machine()} {name} {sha256(chr(10).join(found).encode()).hexdigest()[:16]}"
+
+
+class Kernel:
+    """A loaded C kernel.  Calling it with addresses runs `int NAME(void **)`; any thread may."""
+
+    def __init__(self, library: Any, name: str, threads: int) -> None:
+        self._library, self._threads = library, threads
+        self._run = getattr(library, name)
+        self.name = name
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        if self._threads:  # a number that OpenMP keeps for each calling thread
+            self._library.omp_set_num_threads(self._threads)
+        pointers = _ffi.new("void *[]", [_ffi.cast("void *", a) for a in addresses])
+        if code := self._run(pointers):
+            raise DeviceError(f"kernel {self.name} returned {code}; a kernel returns 0")
+
+
+def load(text: str, name: str, language: str = "c", config: Config | None = None) -> Kernel:
+    """Compile C text (or find it in the cache) and load the function called `name`.
+
+    Raises ToolchainError where no compiler is found, it refuses the text, or the result cannot be
+    loaded, and UsageError where the text defines no such function.
+    """
+    config = config or current()
+    compiler = find_compiler(config)
+    openmp = _OPENMP in text
+    flags = (OPTIMISE[language], *FLAGS, *(("-fopenmp",) if openmp else ()), *_LIBRARIES)
+    threads = config.threads if openmp else 0
+    key = cache_key("so", text, flags, compiler.identity)
+    cache = open_cache(config)
+    if entry := cache.get(key):
+        try:
+            return Kernel(_open(entry.path, name, openmp), name, threads)
+        except OSError:  # evicted since, or on a file system that maps no code: build it again
+            pass
+    start = time.perf_counter()
+    try:
+        with tempfile.TemporaryDirectory(prefix="uopc-") as folder:
+            built = _build(compiler, flags, text, name, Path(folder))
+            report(config, f"compiled {name} with {compiler}", time.perf_counter() - start)
+            kept = cache.put(key, built.read_bytes())
+            return Kernel(_open_first((kept, built), name, openmp), name, threads)
+    except OSError as error:
+        raise ToolchainError(
+            f"kernel {name} could not be compiled: {error.strerror or error} in "
+            f"{tempfile.gettempdir()}. Free some space there, or set TMPDIR to another folder."
+        ) from None
+
+
+def _build(compiler: Compiler, flags: tuple[str, ...], text: str, name: str, folder: Path) -> Path:
+    """Run the compiler in `folder`.  Raises ToolchainError with what it printed."""
+    source, built = folder / f"{name}.c", folder / f"{name}.so"
+    source.write_text(text)
+    options = [flag for flag in flags if not flag.startswith("-l")]
+    libraries = [flag for flag in flags if flag.startswith("-l")]  # after what needs them
+    command = [*compiler.command, *options, source.name, "-o", built.name, *libraries]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode or not built.exists():
+        raise ToolchainError(
+            f"{compiler} refused kernel {name} (exit {done.returncode}):\n{done.stderr.strip()}\n"
+            f"command: {shlex.join(command)}"
+        )
+    return built
+
+
+def _open_first(paths: Sequence[Path | None], name: str, openmp: bool) -> Any:
+    """The first of the paths that loads.  Raises ToolchainError with what the loader said."""
+    problem = ""
+    for path in paths:
+        try:
+            if path is not None:
+                return _open(path, name, openmp)
+        except OSError as error:
+            problem = str(error)
+    raise ToolchainError(
+        f"kernel {name} was compiled but does not load: {problem}. If its folder is mounted "
+        f"noexec, set UOPC_CACHE_DIR to one that is not."
+    )
+
+
+_ffi = _cffi_backend.FFI("uopc")
+
+
+def _open(path: Path, name: str, openmp: bool) -> Any:
+    """Map a shared object that exports `int NAME(void **)`.
+
+    cffi's parser needs 50 ms at its first cdef, so this is what cffi itself writes for that
+    declaration in its out-of-line ABI mode (`FFI.emit_python_code`), with the name put in.
+    """
+    types = (
+        b"\x00\x00\x04\x0d\x00\x00\x06\x03\x00\x00\x00\x0f\x00\x00\x07\x0d\x00\x00\x07\x01"
+        b"\x00\x00\x00\x0f\x00\x00\x07\x03\x00\x00\x00\x01"
+    )
+    names = {name: b"\x00\x00\x00\x23"}
+    if openmp:
+        names["omp_set_num_threads"] = b"\x00\x00\x03\x23"
+    entries = (item for n in sorted(names) for item in (names[n] + n.encode(), 0))
+    ffi = _cffi_backend.FFI("uopc", _version=0x2601, _types=types, _globals=tuple(entries))
+    # OpenMP's threads outlive a kernel: unloading it would unload their code from under them.
+    keep = os.RTLD_NODELETE if openmp else 0
+    library = ffi.dlopen(os.fspath(path), os.RTLD_NOW | keep)
+    try:
+        getattr(library, name)
+    except AttributeError:
+        raise UsageError(f"the C text defines no function {name!r}.") from None
+    return library

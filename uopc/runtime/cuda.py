@@ -1,0 +1,559 @@
+"""Launch CUDA kernels: devices, memory, loaded modules, streams and events, through cuda-python.
+
+Every launch sets the device's context in the calling thread, so any thread may launch.  Arrays of
+other libraries (`__cuda_array_interface__`, DLPack) are used in place, on the stream that the
+caller names; numpy arrays are copied in and out by `run_cuda`.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from uopc.config import Config, current
+from uopc.dtype import dtypes, from_numpy
+from uopc.errors import DeviceError, TargetError, UopcError, UsageError
+from uopc.kernel import Dims, Param, Source
+from uopc.runtime.arrays import (
+    Bound,
+    DeviceArray,
+    HostArray,
+    address,
+    check_arguments,
+    is_contiguous,
+    no_work,
+)
+from uopc.runtime.limits import check_launch, dims, parameter_bytes
+from uopc.runtime.nvrtc import Cubin, compile_cubin
+from uopc.target import Target, target
+
+INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
+#: loaded kernels that a device keeps for texts that come again; older ones unload once unused
+_LOADED_MAX = 256
+_ON_DEVICE = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged of dlpack.h
+_LEGACY_STREAM = 1  # how DLPack and the driver spell the default stream (CU_STREAM_LEGACY)
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A GPU has no memory left, after everything that was cached has been freed."""
+
+
+@dataclass(eq=False)
+class Function:
+    """A kernel loaded on one device; it unloads once nothing refers to it.
+
+    Attributes: name; cubin; params, None for a bare text; max_threads of a block as compiled.
+    """
+
+    name: str
+    cubin: Cubin
+    source: str
+    params: tuple[Param, ...] | None
+    max_threads: int
+    kernel: Any
+    _configs: dict[tuple[Dims, Dims, int], Any] = field(default_factory=dict)
+    _dynamic_allowed: int = 48 << 10
+
+
+@lru_cache(maxsize=1)
+def why_unusable() -> str:
+    """Why no GPU can be used, in one line that says what to do; "" where one can.  Never raises."""
+    try:
+        import cuda.core  # noqa: F401  (late: 0.3 s that only a launch needs)
+        from cuda.bindings import driver
+    except Exception as error:
+        return f"cuda-python is not installed ({_first_line(error)}). Get it with: {INSTALL}"
+    try:
+        (status,) = driver.cuInit(0)
+        if int(status) == 0:
+            status, count = driver.cuDeviceGetCount()
+    except Exception:  # cuda-pathfinder's own error where libcuda is not found
+        return "no NVIDIA driver found (libcuda). Install one; until then kernels run emulated."
+    if int(status) != 0:
+        return f"the NVIDIA driver does not start ({status.name}). Check it with nvidia-smi."
+    if count == 0:
+        return "the NVIDIA driver shows no GPU. Check CUDA_VISIBLE_DEVICES and nvidia-smi."
+    return ""
+
+
+def describe(device: int = 0) -> str:
+    """Name, arch and driver of a usable GPU, in one line."""
+    core, driver = _cuda_python()
+    gpu = core.Device(device)
+    version = driver.cuDriverGetVersion()[1]
+    return f"{gpu.name} (sm_{gpu.arch}, driver for CUDA {version // 1000}.{version % 1000 // 10})"
+
+
+@lru_cache(maxsize=16)
+def device_target(device: int = 0) -> Target:
+    """The Target of a GPU as it is: its arch with this part's own limits and number of SMs.
+
+    Raises DeviceError where no GPU is usable.
+    """
+    core, _ = _cuda_python()
+    gpu = core.Device(device)
+    is_, sm = gpu.properties, int(gpu.arch)
+    try:
+        base = target(f"sm_{sm}")
+    except UsageError:  # newer than the table: everything that is known comes from the driver
+        base = Target(f"sm_{sm}", sm=sm, parameter_bytes=32764)
+    return replace(
+        base,
+        sms=is_.multiprocessor_count,
+        warp=is_.warp_size,
+        max_threads_per_block=is_.max_threads_per_block,
+        max_block=(is_.max_block_dim_x, is_.max_block_dim_y, is_.max_block_dim_z),
+        max_grid=(is_.max_grid_dim_x, is_.max_grid_dim_y, is_.max_grid_dim_z),
+        max_threads_per_sm=is_.max_threads_per_multiprocessor,
+        registers_per_sm=is_.max_registers_per_multiprocessor,
+        shared_static_bytes=is_.max_shared_memory_per_block,
+        shared_optin_bytes=is_.max_shared_memory_per_block_optin,
+        shared_per_sm_bytes=is_.max_shared_memory_per_multiprocessor,
+    )
+
+
+def arch_for(name: str, rendered: Target, device: Target) -> str:
+    """The arch to compile a text for: the device's own, with the suffix that the text asks for.
+
+    "sm_90a" text runs on sm_90 alone, "sm_100f" text on later parts of its family, any other on its
+    arch and all later ones.  Raises TargetError where the device cannot run it.
+    """
+    suffix = rendered.name.removeprefix(f"sm_{rendered.sm}")
+    same_family = rendered.sm // 10 == device.sm // 10 and rendered.sm <= device.sm
+    fits = {"a": rendered.sm == device.sm, "f": same_family}.get(suffix, rendered.sm <= device.sm)
+    if not rendered.is_gpu or not fits:
+        raise TargetError(
+            f"kernel {name} was rendered for {rendered}, this GPU is {device}. "
+            f"Render it with target={device.name!r}."
+        )
+    return rendered.name if suffix == "a" else device.name + suffix
+
+
+class CUDA:
+    """One GPU: memory, kernels, launches, events.
+
+    Parameters
+    ----------
+    device: its ordinal.
+
+    Raises DeviceError where no GPU is usable.  Streams may be given as None (the legacy default
+    stream), a handle, or an object of cuda.core, PyTorch or CuPy.
+    """
+
+    def __init__(self, device: int = 0, config: Config | None = None) -> None:
+        self._core, self._driver = _cuda_python()
+        self.config, self.ordinal = config or current(), device
+        count = self._driver.cuDeviceGetCount()[1]
+        if not 0 <= device < count:
+            raise DeviceError(f"there is no GPU {device}: the driver shows {count}.")
+        self._device = self._core.Device(device)
+        self._device.set_current()
+        self.target = device_target(device)
+        self._functions: OrderedDict[tuple[Any, ...], Function] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the device's L2 cache."""
+        return int(self._device.properties.l2_cache_size)
+
+    # ---- streams and events
+    def stream(self, stream: Any = None) -> Any:
+        """The cuda.core Stream that `stream` means."""
+        core = self._core
+        if stream is None:
+            return core.LEGACY_DEFAULT_STREAM
+        if isinstance(stream, core.Stream):
+            return stream
+        for name in ("cuda_stream", "ptr"):  # PyTorch, CuPy
+            if isinstance(handle := getattr(stream, name, None), int):
+                stream = handle
+                break
+        if isinstance(stream, int):
+            legacy = stream in (0, _LEGACY_STREAM)
+            return core.LEGACY_DEFAULT_STREAM if legacy else core.Stream.from_handle(stream)
+        if hasattr(stream, "__cuda_stream__"):
+            self._device.set_current()
+            return self._device.create_stream(stream)
+        raise UsageError(
+            f"stream: expected None, a handle, or a stream of cuda.core, PyTorch or CuPy, got "
+            f"{type(stream).__name__}."
+        )
+
+    def create_stream(self) -> Any:
+        """A new stream that does not wait for the default one."""
+        self._device.set_current()
+        return self._device.create_stream()
+
+    def record(self, stream: Any = None) -> Any:
+        """A timing event that completes once the stream's work so far is done."""
+        self._device.set_current()
+        event = self._device.create_event(self._core.EventOptions(timing_enabled=True))
+        self.stream(stream).record(event)
+        return event
+
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        """Milliseconds between two recorded events; waits for the second one."""
+        try:
+            end.sync()
+            return float(end - start)
+        except Exception as error:
+            raise self._failure("an event", error) from None
+
+    def synchronize(self, stream: Any = None) -> None:
+        """Wait for a stream, or for the whole device.  Raises DeviceError where a kernel failed."""
+        self._device.set_current()
+        try:
+            if stream is None:
+                self._device.sync()
+            else:
+                self.stream(stream).sync()
+        except Exception as error:
+            raise self._failure("a kernel launched before", error) from None
+
+    # ---- memory
+    def alloc(self, size_bytes: int, stream: Any = None) -> Any:
+        """A cuda.core Buffer from the device's stream-ordered pool; it is freed on that stream.
+
+        Raises OutOfMemoryError, after one more try with everything unused freed.
+        """
+        self._device.set_current()
+        on = self.stream(stream)
+        for free in (self._free_unused, None):
+            try:
+                return self._device.memory_resource.allocate(size_bytes, stream=on)
+            except Exception as error:
+                if "OUT_OF_MEMORY" not in str(error):
+                    raise self._failure("an allocation", error) from None
+            if free:
+                free()
+        _, free_bytes, total_bytes = self._driver.cuMemGetInfo()
+        raise OutOfMemoryError(
+            f"GPU {self.ordinal} is out of memory: {size_bytes} bytes wanted, {free_bytes} of "
+            f"{total_bytes} free. Let go of arrays that are no longer needed, or use smaller ones."
+        )
+
+    def _free_unused(self) -> None:
+        gc.collect()
+        self._device.sync()
+        if (pool := getattr(self._device.memory_resource, "handle", None)) is not None:
+            self._driver.cuMemPoolTrimTo(pool, 0)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any, stream: Any = None) -> DeviceArray:
+        """Uninitialised memory on the device."""
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        array = DeviceArray(0, sizes, from_numpy(dtype), self.ordinal)
+        if not array.size:
+            return array
+        buffer = self.alloc(array.size_bytes, stream)
+        return replace(array, pointer=int(buffer.handle), owner=buffer)
+
+    def to_device(self, array: HostArray, stream: Any = None) -> DeviceArray:
+        """A copy of a numpy array on the device; the copy is done when this returns."""
+        array = np.ascontiguousarray(array)
+        on = self.stream(stream)
+        made = self.empty(array.shape, array.dtype, on)
+        if made.size:
+            self._copy(self._driver.cuMemcpyHtoDAsync, made.pointer, address(array), made, on)
+            self.synchronize(on)
+        return made
+
+    def to_host(
+        self, array: DeviceArray, out: HostArray | None = None, stream: Any = None
+    ) -> HostArray:
+        """A numpy copy of a contiguous device array (into `out` where given)."""
+        out = np.empty(array.shape, array.dtype.numpy) if out is None else out
+        if not (array.contiguous and out.flags.c_contiguous and out.nbytes == array.size_bytes):
+            raise UsageError("to_host copies between contiguous arrays of one size.")
+        on = self.stream(stream)
+        if array.size:
+            self._copy(self._driver.cuMemcpyDtoHAsync, address(out), array.pointer, array, on)
+            self.synchronize(on)
+        return out
+
+    def _copy(self, how: Any, to: int, source: int, array: DeviceArray, on: Any) -> None:
+        self._device.set_current()
+        (status,) = how(to, source, array.size_bytes, on.handle)
+        if int(status) != 0:
+            raise self._failure("a copy", status)
+
+    # ---- kernels
+    def function(self, source: str, name: str | None = None) -> Function:
+        """Compile a CUDA text for this device, and load it; the same text is loaded once.
+
+        Raises UsageError for a text of another language, TargetError where the device cannot run
+        it, ToolchainError where NVRTC refuses it, DeviceError where the driver does.
+        """
+        rendered = source if isinstance(source, Source) else None
+        if rendered is not None:
+            if rendered.language != "cuda":
+                raise UsageError(
+                    f"kernel {rendered.name} is {rendered.language} text, a GPU runs CUDA. "
+                    f"Render it with render_cuda, or call it through Program."
+                )
+            if name not in (None, rendered.name):
+                raise UsageError(f"the source defines kernel {rendered.name!r}, not {name!r}.")
+            name = rendered.name
+        if name is None:
+            raise UsageError("a bare text needs the name of its kernel.")
+        arch = arch_for(name, rendered.target, self.target) if rendered else self.target.name
+        key = (name, arch, source, *_shape_of_call(rendered))
+        with self._lock:
+            if found := self._functions.get(key):
+                self._functions.move_to_end(key)
+                return found
+        if rendered is None:
+            warnings.warn(
+                f"kernel {name} is a bare text: its launches are not checked. Pass the Source that "
+                f"render_cuda returns to have sizes and dtypes checked.",
+                stacklevel=3,
+            )
+        made = self._load(compile_cubin(source, name, arch, self.config), source)
+        with self._lock:
+            self._functions[key] = made
+            while len(self._functions) > _LOADED_MAX:
+                self._functions.popitem(last=False)
+        return made
+
+    def _load(self, cubin: Cubin, source: str) -> Function:
+        self._device.set_current()
+        try:
+            kernel = self._core.ObjectCode.from_cubin(cubin.code).get_kernel(cubin.name)
+            max_threads = int(kernel.attributes.max_threads_per_block)
+        except Exception as error:
+            made_for = f"{cubin.arch}, the GPU is {describe(self.ordinal)}"
+            raise DeviceError(
+                f"the driver does not load kernel {cubin.name} (made for {made_for}): "
+                f"{_first_line(error)}. A driver older than NVRTC is updated, or NVRTC set back to "
+                f"its version."
+            ) from None
+        params = source.params if isinstance(source, Source) else None
+        return Function(cubin.name, cubin, source, params, max_threads, kernel)
+
+    def launch(
+        self,
+        function: Function,
+        grid: int | Sequence[int] | None,
+        block: int | Sequence[int] | None,
+        *arguments: Any,
+        stream: Any = None,
+        dynamic_shared_bytes: int | None = None,
+    ) -> None:
+        """Start a kernel on arrays in device memory, in slot order, and return at once.
+
+        grid, block and dynamic_shared_bytes are for a bare text: a rendered Source knows its own.
+        Raises UsageError for arguments that do not fit, TargetError for a launch that does not.
+        """
+        on = self.stream(stream)
+        plan = self._plan(function, grid, block, dynamic_shared_bytes)
+        bound = self._bind(function, arguments, on)
+        for i, array in enumerate(bound):
+            if isinstance(array, np.ndarray) and array.shape:
+                raise UsageError(
+                    f"kernel {function.name}, argument {i} is in host memory. Copy it with "
+                    f"to_device, or use run_cuda, which copies in and out."
+                )
+        self._start(function, plan, bound, on)
+
+    def _plan(
+        self,
+        function: Function,
+        grid: int | Sequence[int] | None,
+        block: int | Sequence[int] | None,
+        dynamic_shared_bytes: int | None,
+    ) -> tuple[Dims, Dims, int]:
+        """Grid, block and dynamic shared bytes of a launch: a Source's own, else those given."""
+        source = function.source
+        if isinstance(source, Source):
+            own = source.launch
+            for what, given, right in (("grid", grid, own.grid), ("block", block, own.block)):
+                if given is not None and dims(given, what) != right:
+                    raise UsageError(
+                        f"kernel {function.name} was rendered for {what} {right}, got {given}."
+                    )
+            return own.grid, own.block, source.dynamic_shared_bytes
+        if grid is None or block is None:
+            raise UsageError(f"kernel {function.name} is a bare text: give its grid and block.")
+        return dims(grid, "grid"), dims(block, "block"), dynamic_shared_bytes or 0
+
+    def _bind(self, function: Function, arguments: Sequence[Any], on: Any) -> list[Bound]:
+        """The arguments as numpy arrays and DeviceArrays, checked where parameters are known."""
+        taken = [self._adopt(f"argument {i}", a, on) for i, a in enumerate(arguments)]
+        params = function.params
+        if params is not None:
+            taken = check_arguments(function.name, params, taken, on_device=True)
+        for i, array in enumerate(taken):
+            if isinstance(array, DeviceArray):
+                if array.device != self.ordinal and array.size:
+                    raise UsageError(
+                        f"kernel {function.name} runs on GPU {self.ordinal}, argument {i} is on "
+                        f"GPU {array.device}. Copy it there, or name its device."
+                    )
+            elif not isinstance(array, np.ndarray):
+                raise UsageError(
+                    f"kernel {function.name}, argument {i}: a bare text has no types, so scalars "
+                    f"must be numpy scalars such as np.float32(x), got {type(array).__name__}."
+                )
+        return taken
+
+    def _adopt(self, where: str, value: Any, on: Any) -> Any:
+        """An array of another library as a DeviceArray, ordered after its own stream's work."""
+        if isinstance(value, DeviceArray | np.ndarray | int | float):
+            return value
+        if isinstance(value, np.generic):
+            return np.asarray(value)
+        if isinstance(value, self._core.Buffer):
+            return DeviceArray(int(value.handle), (value.size,), dtypes.u8, owner=value)
+        dlpack = hasattr(value, "__dlpack_device__")
+        if dlpack and int(value.__dlpack_device__()[0]) not in _ON_DEVICE:
+            return np.from_dlpack(value)
+        if not dlpack and not hasattr(value, "__cuda_array_interface__"):
+            return value
+        from cuda.core.utils import StridedMemoryView
+
+        self._device.set_current()
+        try:
+            handle = int(on.handle) or _LEGACY_STREAM
+            view = StridedMemoryView.from_any_interface(value, stream_ptr=handle)
+            dtype, shape = from_numpy(view.dtype), tuple(view.shape)
+        except Exception as error:
+            said = f"this {type(value).__name__} cannot be shared: {_first_line(error)}"
+            raise UsageError(f"{where}: {said}") from error
+        contiguous = is_contiguous(shape, view.strides, 1)
+        own = (contiguous, not view.readonly, view)
+        return DeviceArray(int(view.ptr), shape, dtype, int(view.device_id), *own)
+
+    def _start(
+        self, function: Function, plan: tuple[Dims, Dims, int], bound: Sequence[Bound], on: Any
+    ) -> None:
+        """Launch with checked arguments; work of no size is none."""
+        grid, block, dynamic = plan
+        if no_work(function.params or (), (*grid, *block)):
+            return
+        self._device.set_current()  # the calling thread may never have used this device
+        config = function._configs.get(plan) or self._configure(function, plan)
+        values = [a.pointer if isinstance(a, DeviceArray) else _by_value(a) for a in bound]
+        try:
+            self._core.launch(on, config, function.kernel, *values)
+            if self.config.debug >= 2:
+                on.sync()
+        except Exception as error:
+            what = f"kernel {function.name} (grid {grid}, block {block}, shared {dynamic})"
+            raise self._failure(what, error) from None
+
+    def _configure(self, function: Function, plan: tuple[Dims, Dims, int]) -> Any:
+        """Check a launch's limits and prepare it, once per kernel and plan."""
+        grid, block, dynamic = plan
+        used = function.cubin.resources
+        check_launch(
+            self.target,
+            function.name,
+            grid,
+            block,
+            static_shared_bytes=used.shared_bytes,
+            dynamic_shared_bytes=dynamic,
+            parameter_bytes=parameter_bytes(function.params or ()),
+            max_threads=function.max_threads,
+            registers=used.registers,
+        )
+        if dynamic > function._dynamic_allowed:  # above 48 KB a kernel must ask
+            driver = self._driver
+            option = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            gpu = driver.cuDeviceGet(self.ordinal)[1]
+            (status,) = driver.cuKernelSetAttribute(option, dynamic, function.kernel.handle, gpu)
+            if int(status) != 0:
+                raise self._failure(f"kernel {function.name}'s shared memory", status)
+            function._dynamic_allowed = dynamic
+        config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic)
+        function._configs[plan] = config
+        return config
+
+    def _failure(self, what: str, error: Any) -> UopcError:
+        """The DeviceError for what the driver said."""
+        said = _first_line(error) if isinstance(error, BaseException) else error.name
+        late = "" if self.config.debug >= 2 else " UOPC_DEBUG=2 names the kernel that did it."
+        lost = any(word in said for word in ("ILLEGAL", "MISALIGNED", "LAUNCH_FAILED", "TIMEOUT"))
+        tail = f" The GPU's context is lost: restart the process.{late}" if lost else ""
+        return DeviceError(f"{what} failed on GPU {self.ordinal}: {said}.{tail}")
+
+
+@lru_cache(maxsize=16)
+def open_device(device: int = 0) -> CUDA:
+    """The process's CUDA object of a device.  Raises DeviceError where it is not usable."""
+    return CUDA(device)
+
+
+def run_cuda(
+    source: str,
+    name: str,
+    grid: int | Sequence[int] | None,
+    block: int | Sequence[int] | None,
+    *arrays: Any,
+    stream: Any = None,
+    device: int = 0,
+    dynamic_shared_bytes: int | None = None,
+) -> None:
+    """Compile a CUDA text for the device, copy numpy arrays in, launch, copy written ones back.
+
+    Arrays in device memory are used in place, on `stream`; where there are only such arrays this
+    returns before the kernel is done.  With a bare text every writable numpy array is copied back.
+
+    Raises as `CUDA.function` and `CUDA.launch` do.
+    """
+    gpu = open_device(device)
+    function = gpu.function(source, name)
+    on = gpu.stream(stream)
+    plan = gpu._plan(function, grid, block, dynamic_shared_bytes)
+    bound = gpu._bind(function, arrays, on)
+    placed: list[Bound] = []
+    back: list[tuple[HostArray, DeviceArray]] = []
+    for i, array in enumerate(bound):
+        param = function.params[i] if function.params is not None else None
+        by_value = param.scalar if param else isinstance(array, np.ndarray) and not array.shape
+        if by_value or isinstance(array, DeviceArray):
+            placed.append(array)
+            continue
+        if not array.flags.c_contiguous:
+            raise UsageError(f"kernel {name}, argument {i} is not C-contiguous. Pass a copy.")
+        there = gpu.to_device(array, on)
+        placed.append(there)
+        if param.written if param else array.flags.writeable:
+            back.append((array, there))
+    gpu._start(function, plan, placed, on)
+    for host, made in back:
+        gpu.to_host(made, host, on)
+
+
+def _shape_of_call(source: Source | None) -> tuple[Any, ...]:
+    """What tells sources of one text apart: how they are called."""
+    if source is None:
+        return ()
+    return source.params, source.launch.grid, source.launch.block, source.dynamic_shared_bytes
+
+
+def _by_value(scalar: HostArray) -> Any:
+    """A scalar's bits as an unsigned number of its size, which is passed as it is."""
+    return scalar.reshape(()).view(f"u{scalar.dtype.itemsize}")[()]
+
+
+def _cuda_python() -> tuple[Any, Any]:
+    """cuda.core and the driver bindings.  Raises DeviceError where no GPU is usable."""
+    if reason := why_unusable():
+        raise DeviceError(reason)
+    import cuda.core
+    from cuda.bindings import driver
+
+    return cuda.core, driver
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

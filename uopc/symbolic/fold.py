@@ -1,0 +1,29 @@
+"""Constant folding: an op over constants is the constant that the oracle computes.
+
+Left alone: transcendentals, whose last bits depend on the library of the machine that would fold
+them (a kernel's text must not), and division by zero, which a checked run should be able to see.
+"""
+
+from __future__ import annotations
+
+from uopc.uop.match import ANY, Rule, const, node
+from uopc.uop.node import UOp
+from uopc.uop.numbers import fold_const
+from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, UNARY, Ops
+
+a, b, c = const("a"), const("b"), const("c")
+
+
+def _fold(u: UOp) -> UOp | None:
+    if u.op in (Ops.IDIV, Ops.MOD) and not u.src[1].arg.bits:
+        return None
+    to = u.arg if u.op in (Ops.CAST, Ops.BITCAST) else None
+    return UOp(Ops.CONST, (), fold_const(u.op, [s.arg for s in u.src], to))
+
+
+def _rule(op: Ops) -> Rule:
+    count = 1 if op in UNARY else 3 if op in (Ops.WHERE, Ops.FMA) else 2
+    return Rule(f"fold-{op.name.lower()}", node(op, *(a, b, c)[:count]).named("u"), _fold, ANY)
+
+
+RULES = [_rule(op) for op in Ops if op in ELEMENTWISE - TRANSCENDENTAL]

@@ -1,0 +1,58 @@
+"""The meaning of every op of every stage, in numpy: straightforward, slow, the judge of all else.
+
+`evaluate` is for bodies (stage TENSOR), `run` for kernels (INDEXED, MAPPED, LOOPS).  Both are exact
+where DESIGN says that numbers are exact: elementwise work, integers, max, casts; in LOOPS sums too,
+since their order stands in the graph.  Elsewhere a float REDUCE is summed in f64 (f64 itself in
+numpy's long double) and rounded once, so a kernel may differ from it within the bound for sums.
+
+Reading order: access (errors, parameters), fold (REDUCE), tensor, lattice (INDEXED and MAPPED),
+loops.  Single ops: `uopc/uop/numbers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from uopc.uop.node import UOp, memory, toposort
+from uopc.uop.numbers import Array
+from uopc.uop.ops import Ops
+from uopc.uop.oracle.access import ConflictError, OutOfBoundsError
+from uopc.uop.oracle.lattice import run_lattice
+from uopc.uop.oracle.loops import run_loops
+from uopc.uop.oracle.tensor import evaluate
+from uopc.uop.spec import Stage
+
+#: what only LOOPS has
+_ORDERED = frozenset((Ops.ALLOC, Ops.AFTER, Ops.BARRIER))
+
+
+def run(sink: UOp, arrays: Mapping[int, Array], stage: Stage | None = None) -> dict[int, Array]:
+    """Do a kernel's effects on copies of the arrays: {slot: array} for every slot that it stores.
+
+    Parameters
+    ----------
+    sink: a SINK of stage INDEXED, MAPPED or LOOPS.
+    arrays: slot -> array of the parameter's dtype and number of elements.  A stored slot that is
+        missing starts as garbage (NaN, or the dtype's smallest value).
+    stage: LOOPS walks the effects in their order; the others take all stores at once, with every
+        load before them.  None: LOOPS where the graph has an order (ALLOC, AFTER, BARRIER, a wide
+        access, or a slot both read and written).
+
+    Raises OutOfBoundsError, naming buffer and index, where an access whose gate is true misses its
+    memory, ConflictError where two iterations or threads write different values to one element, and
+    UsageError for arrays that do not fit.
+    """
+    if stage is None:
+        stage = Stage.LOOPS if _has_order(sink) else Stage.MAPPED
+    return run_loops(sink, arrays) if stage is Stage.LOOPS else run_lattice(sink, arrays)
+
+
+def _has_order(sink: UOp) -> bool:
+    order = toposort(sink)
+    read = {memory(u.src[0]) for u in order if u.op is Ops.LOAD}
+    written = {memory(u.src[0]) for u in order if u.op is Ops.STORE}
+    wide = any(u.op in (Ops.LOAD, Ops.STORE) and u.arg is not None for u in order)
+    return wide or not read.isdisjoint(written) or any(u.op in _ORDERED for u in order)
+
+
+__all__ = ["ConflictError", "OutOfBoundsError", "evaluate", "run"]

@@ -1,0 +1,156 @@
+"""What the stages share: parameters and arrays, garbage, checked accesses, the order of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from uopc.dtype import DType
+from uopc.errors import UopcError, UsageError
+from uopc.uop.node import UOp, memory, prod, where_from
+from uopc.uop.numbers import Array, canonical_nan
+from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg
+from uopc.uop.text import index_text
+
+
+class OutOfBoundsError(UopcError, IndexError):
+    """An access whose gate is true lies outside its memory."""
+
+
+class ConflictError(UopcError):
+    """Two iterations or threads write different values to one element, in no order."""
+
+
+def bind(
+    nodes: Iterable[UOp], arrays: Mapping[int, Array], written: frozenset[int] = frozenset()
+) -> dict[int, Array]:
+    """slot -> flat array of every BUFFER among the nodes; copies of those that are written.
+
+    Raises UsageError where an array is missing, or has another dtype or number of elements.
+    """
+    flat: dict[int, Array] = {}
+    for u in nodes:
+        if u.op is not Ops.BUFFER:
+            continue
+        a: ParamArg = u.arg
+        if a.slot not in arrays:
+            if a.slot not in written:
+                raise UsageError(
+                    f"slot {a.slot} ({a.dtype}, shape {a.shape}) is read, and no array is given"
+                )
+            flat[a.slot] = garbage(a.dtype, prod(a.shape))
+            continue
+        x = np.asarray(arrays[a.slot])
+        if x.dtype != a.dtype.numpy or x.size != prod(a.shape):
+            raise UsageError(
+                f"slot {a.slot} is {a.dtype} of shape {a.shape}, "
+                f"the array is {x.dtype} of shape {x.shape}"
+            )
+        flat[a.slot] = x.reshape(-1).copy() if a.slot in written else x.reshape(-1)
+    return flat
+
+
+def stored_slots(nodes: Iterable[UOp]) -> frozenset[int]:
+    """The parameters that a kernel writes."""
+    targets = [memory(u.src[0]) for u in nodes if u.op is Ops.STORE]
+    return frozenset(m.arg.slot for m in targets if m.op is Ops.BUFFER)
+
+
+def shaped(
+    flat: dict[int, Array], arrays: Mapping[int, Array], nodes: Iterable[UOp], slots: frozenset[int]
+) -> dict[int, Array]:
+    """The written slots in the shape of the array given, else of the parameter."""
+    shapes = {u.arg.slot: u.arg.shape for u in nodes if u.op is Ops.BUFFER}
+    return {
+        s: flat[s].reshape(np.shape(arrays[s]) if s in arrays else shapes[s]) for s in sorted(slots)
+    }
+
+
+def garbage(dtype: DType, size: int) -> Array:
+    """Memory that nobody has written: NaN, the smallest integer, the largest unsigned one."""
+    if dtype.is_float:
+        return np.full(size, canonical_nan(dtype))
+    return np.full(size, dtype.min or dtype.max, dtype.numpy)
+
+
+def check_bounds(
+    u: UOp, offsets: Array, gate: Array | None, size: int, place: Callable[[], Mapping[str, Array]]
+) -> None:
+    """Raises OutOfBoundsError for the first offset with a true gate that is not in 0 .. size - 1.
+
+    place gives name -> array that broadcasts with the offsets: the iteration, for the message.
+    """
+    bad = (offsets < 0) | (offsets >= size)
+    if gate is not None:
+        bad = bad & gate
+    if not bad.any():
+        return
+    where = place()
+    shape = np.broadcast_shapes(bad.shape, *(x.shape for x in where.values()))
+    first = np.unravel_index(int(np.argmax(np.broadcast_to(bad, shape))), shape)
+    index = int(np.broadcast_to(offsets, shape)[first])
+    at = ", ".join(f"{n} = {int(np.broadcast_to(x, shape)[first])}" for n, x in where.items())
+    target = u.src[0] if u.op in (Ops.LOAD, Ops.STORE) else u
+    what = "REG or SHARED of a STAGE" if u.op is Ops.STAGE else f"{memory(target).arg.dtype} memory"
+    raise OutOfBoundsError(
+        f"{u.op} at {where_from(u)}: index {index} is outside {index_text(target, 100)}, "
+        f"{what} of {size} elements" + (f" (at {at})" if at else "")
+    )
+
+
+def scatter(u: UOp, flat: Array, where: Array, values: Array) -> None:
+    """flat[where] = values; raises ConflictError where one element gets two different values."""
+    flat[where] = values
+    if where.size <= 1:
+        return
+    bits = f"u{flat.dtype.itemsize}"
+    differs = np.asarray(flat[where]).view(bits) != np.ascontiguousarray(values).view(bits)
+    if differs.any():
+        element = int(where[np.nonzero(differs)[0][0]])
+        raise ConflictError(
+            f"{u.op} at {where_from(u)}: two writers give different values to element "
+            f"{element} of {index_text(u.src[0], 100)}. Guard it, or index it by every range that "
+            "its value depends on."
+        )
+
+
+def thread_order(
+    nodes: Iterable[UOp], launch: LaunchArg | None, kind: AxisType = AxisType.LOCAL
+) -> list[UOp]:
+    """The LOCAL ranges, fastest first: axes in `lanes`, then the others, last axis first."""
+    lanes = launch.lanes if launch is not None else ()
+    found = {u for u in nodes if u.op is Ops.RANGE and u.arg.kind is kind}
+
+    def place(u: UOp) -> tuple[int, int, str, int]:
+        axis = u.arg.axis
+        return (
+            lanes.index(axis) if axis in lanes else len(lanes),
+            -axis,
+            u.arg.digit,
+            u.arg.instance,
+        )
+
+    return sorted(found, key=place)
+
+
+def range_values(u: UOp) -> Array:
+    """start, start + step, ...: what a RANGE runs through."""
+    a: RangeArg = u.arg
+    return a.start + a.step * np.arange(a.size, dtype=np.int64)
+
+
+def other_lane(u: UOp, threads: int) -> Array:
+    """For each linear thread of a block, the thread whose value a SHUFFLE gives it.
+
+    Raises OutOfBoundsError where that lane does not exist (a block that is no multiple of 32).
+    """
+    mask: int = u.arg.xor_mask
+    source: Array = np.arange(threads) ^ mask
+    if (source >= threads).any():
+        t = int(np.argmax(source >= threads))
+        raise OutOfBoundsError(
+            f"SHUFFLE at {where_from(u)}: thread {t} reads lane {t % 32} ^ {mask}, "
+            f"the block has {threads} threads only"
+        )
+    return source

@@ -1,0 +1,103 @@
+"""Stage TENSOR: bodies as numpy arrays, one numpy expression an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+
+from uopc.errors import UsageError
+from uopc.uop.node import UOp, toposort, tuple_of
+from uopc.uop.numbers import Array, array_of, elementwise
+from uopc.uop.ops import ELEMENTWISE, Ops
+from uopc.uop.oracle.access import bind
+from uopc.uop.oracle.fold import fold
+
+Values: TypeAlias = tuple[Array, ...]
+
+
+@overload
+def evaluate(bodies: UOp, arrays: Mapping[int, Array]) -> Array: ...
+@overload
+def evaluate(bodies: Sequence[UOp], arrays: Mapping[int, Array]) -> list[Array]: ...
+def evaluate(bodies: UOp | Sequence[UOp], arrays: Mapping[int, Array]) -> Array | list[Array]:
+    """The value of a body, or of each of several, as a numpy array of its dtype and shape.
+
+    arrays: slot -> array of the BUFFER's dtype and number of elements.  Raises UsageError for
+    arrays that do not fit and for ops that shaped values do not have.
+    """
+    roots = [bodies] if isinstance(bodies, UOp) else list(bodies)
+    order = toposort(*roots)
+    flat = bind(order, arrays)
+    uses = _uses(order, roots)
+    values: dict[UOp, Values] = {}
+    for u in order:
+        values[u] = _value(u, [values[s] for s in u.src], flat)
+        for s in u.src:  # a long chain of large arrays keeps few of them
+            uses[s] -= 1
+            if uses[s] == 0:
+                del values[s]
+    out = [np.array(np.broadcast_to(values[r][0], r.shape)) for r in roots]
+    return out[0] if isinstance(bodies, UOp) else out
+
+
+def _uses(order: list[UOp], roots: list[UOp]) -> dict[UOp, int]:
+    uses = dict.fromkeys(order, 0)
+    for r in roots:
+        uses[r] += 1
+    for u in order:
+        for s in u.src:
+            uses[s] += 1
+    return uses
+
+
+def _value(u: UOp, src: list[Values], flat: dict[int, Array]) -> Values:
+    op, arg = u.op, u.arg
+    if op in ELEMENTWISE:
+        dtype = u.src[-1].dtype
+        return (elementwise(op, dtype, [s[0] for s in src], arg),)
+    if op is Ops.CONST:
+        return (array_of(arg).astype(u.dtype.numpy),)
+    if op is Ops.BUFFER:
+        return (flat[arg.slot].reshape(arg.shape),)
+    if op is Ops.IOTA:
+        return (np.arange(arg.size).astype(arg.dtype.numpy),)
+    if op is Ops.TUPLE:
+        return tuple(np.broadcast_to(s[0], u.shape) for s in src)
+    if op is Ops.ITEM:
+        return (src[0][arg],)
+    if op is Ops.REDUCE:
+        return _reduced(u, src[0])
+    if op is Ops.PAD:
+        return (_padded(u, src[0][0], src[1][0]),)
+    if op in _MOVE:
+        return (_MOVE[op](src[0][0], arg),)
+    raise UsageError(
+        f"evaluate takes shaped values (stage TENSOR), {op} is none: use run for a SINK"
+    )
+
+
+def _reduced(u: UOp, xs: Values) -> Values:
+    (x, *_), n = u.src, u.arg.axes
+    kept = x.shape[: len(x.shape) - n]
+    rows = tuple(v.reshape(*kept, int(np.prod(x.shape[len(kept) :], dtype=np.int64))) for v in xs)
+    both = tuple_of(u)
+    kinds = (x.dtype,) if both is None else tuple(s.dtype for s in both.src)
+    return fold(u.arg.combine, kinds, rows)
+
+
+def _padded(u: UOp, x: Array, value: Array) -> Array:
+    out = np.empty(u.shape, x.dtype)
+    out[...] = value
+    out[tuple(slice(before, before + n) for (before, _), n in zip(u.arg, x.shape, strict=True))] = x
+    return out
+
+
+_MOVE: dict[Ops, Callable[[Array, Any], Array]] = {
+    Ops.RESHAPE: lambda x, shape: x.reshape(shape),
+    Ops.EXPAND: lambda x, shape: np.broadcast_to(x, shape),
+    Ops.PERMUTE: lambda x, axes: x.transpose(axes),
+    Ops.SHRINK: lambda x, bounds: x[tuple(slice(b, e) for b, e in bounds)],
+    Ops.FLIP: lambda x, axes: np.flip(x, axes),
+}

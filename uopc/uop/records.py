@@ -1,0 +1,283 @@
+"""The text of constants and of the records in `arg`, and back.
+
+One pair of functions an op; `text.py` puts them into lines.  A plain whole number is an index, one
+with a point (or inf, nan) is f32; every other constant names its dtype: 5:i32, 1.5:f16.  A float
+that no short decimal gives back, as most NaNs, is written by its bits: 0x7fffffff:f32.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from uopc.dtype import AddrSpace, DType, dtype_named, dtypes, from_bits, to_bits
+from uopc.errors import UsageError
+from uopc.uop.ops import (
+    AccessArg,
+    AxisType,
+    Combine,
+    ConstArg,
+    IotaArg,
+    LaunchArg,
+    Ops,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    ShuffleArg,
+    StageArg,
+)
+
+_PREFIX = {AddrSpace.GLOBAL: "p", AddrSpace.SHARED: "s", AddrSpace.REG: "a"}
+_FROM_PREFIX = {p: space for space, p in _PREFIX.items()}
+_RANGE_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)(?:_([1-9]\d*))?")
+_MEMORY_NAME = re.compile(r"([psa])(0|[1-9]\d*)")
+_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+_PUNCTUATION = re.compile(r'[^\w\\"]')  # what a line reads as its own
+_POINT = re.compile(r"[.en]")
+
+
+# ---- constants
+def const_text(c: ConstArg) -> str:
+    """2 (index), 1.5 (f32), true, or value:dtype; -0.0, inf, nan and every bit pattern included."""
+    d, bits = c.dtype, c.bits
+    if d is dtypes.index:
+        return str(bits)
+    if d is dtypes.bool and bits in (0, 1):
+        return "true" if bits else "false"
+    if not d.is_float:
+        return f"{int(bits)}:{d}"
+    text = _float_text(c)
+    return text if d is dtypes.f32 and not text.startswith(("0x", "-0x")) else f"{text}:{d}"
+
+
+def _float_text(c: ConstArg) -> str:
+    d, bits = c.dtype, c.bits
+    if not 0 <= bits < 1 << d.bits:
+        return hex(bits)
+    value = float(from_bits(bits, d))
+    shortest = str(d.numpy.type(value)) if d in (dtypes.f16, dtypes.f32) else repr(value)
+    for text in (shortest, repr(value)):
+        if to_bits(float(text), d) == bits:
+            return text if _POINT.search(text) else text + ".0"
+    return hex(bits)
+
+
+def parse_const(text: str) -> ConstArg:
+    """The constant that `const_text` wrote.  Raises ValueError for anything else."""
+    if text in ("true", "false"):
+        return ConstArg(dtypes.bool, int(text == "true"))
+    number, _, name = text.partition(":")
+    is_float = _POINT.search(number) is not None and not number.lstrip("-").startswith("0x")
+    d = dtype_named(name) if name else dtypes.f32 if is_float else dtypes.index
+    if is_float:
+        return ConstArg(d, to_bits(float(number), d))
+    return ConstArg(d, int(number, 16 if d.is_float else 10))
+
+
+def short_const(c: ConstArg) -> str:
+    """A constant for messages: its value without a dtype."""
+    return const_text(c).partition(":")[0]
+
+
+# ---- leaves: names that say what they can, and the rest as fields
+def range_name(a: RangeArg) -> str:
+    """Digit, axis and instance: r0, g1, k2_1.  Other records may give the same name."""
+    return f"{a.digit or 'r'}{a.axis}" + (f"_{a.instance}" if a.instance else "")
+
+
+def memory_name(a: ParamArg) -> str:
+    """p GLOBAL, s SHARED, a REG (an accumulator or array), then the slot."""
+    return f"{_PREFIX[a.addrspace]}{a.slot}"
+
+
+def leaf_name(op: Ops, arg: Any) -> str:
+    """The name that a BUFFER, ALLOC or RANGE would like; "" where none can be made of it."""
+    name = range_name(arg) if op is Ops.RANGE else memory_name(arg)
+    known = _range_fields(name) if op is Ops.RANGE else _memory_fields(name)
+    plain = (arg.axis, arg.digit, arg.instance) if op is Ops.RANGE else (arg.slot, arg.addrspace)
+    return name if known == plain else ""
+
+
+def _range_fields(name: str) -> tuple[int, str, int] | None:
+    m = _RANGE_NAME.fullmatch(name)
+    return None if m is None else (int(m[2]), "" if m[1] == "r" else m[1], int(m[3] or 0))
+
+
+def _memory_fields(name: str) -> tuple[int, AddrSpace] | None:
+    m = _MEMORY_NAME.fullmatch(name)
+    return None if m is None else (int(m[2]), _FROM_PREFIX[m[1]])
+
+
+def range_text(a: RangeArg, name: str) -> str:
+    """9 GLOBAL, and what neither the name nor the defaults tell."""
+    parts = [str(a.size), a.kind.name]
+    if _range_fields(name) != (a.axis, a.digit, a.instance):
+        quoted = (
+            '"' + _PUNCTUATION.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(a.digit)[1:-1]) + '"'
+        )
+        parts += [f"axis={a.axis}", f"digit={quoted}", f"instance={a.instance}"]
+    parts += [
+        f"{f}={v}" for f, v, usual in (("start", a.start, 0), ("step", a.step, 1)) if v != usual
+    ]
+    return " ".join(parts)
+
+
+def parse_range(text: str, name: str) -> RangeArg:
+    size, kind, *_ = text.split(" ", 2)
+    fields: dict[str, Any] = {}
+    if (told := _range_fields(name)) is not None:
+        fields = dict(zip(("axis", "digit", "instance"), told, strict=True))
+    rest = text.split(" ", 2)[2] if text.count(" ") > 1 else ""
+    for field, value in _fields(rest, ("axis", "digit", "instance", "start", "step")):
+        fields[field] = json.loads(value) if field == "digit" else int(value)
+    if "axis" not in fields:
+        raise ValueError(f"{name} tells no axis; write axis=...")
+    return RangeArg(size=int(size), kind=AxisType[kind], **fields)
+
+
+def memory_text(a: ParamArg, name: str) -> str:
+    """f32[33, 1000], its space if that is not GLOBAL, and the slot if the name does not tell it."""
+    text = type_text(a.dtype, a.shape, always=True)
+    if a.addrspace is not AddrSpace.GLOBAL:
+        text = f"{a.addrspace.name} {text}"
+    return text if _memory_fields(name) == (a.slot, a.addrspace) else f"{text} slot={a.slot}"
+
+
+def parse_memory(text: str, name: str) -> ParamArg:
+    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG) )?(\w+\[[^]]*\])(.*)", text)
+    if m is None:
+        raise ValueError("a memory reads like SHARED f32[33, 1000]")
+    space = AddrSpace[m[1] or "GLOBAL"]
+    told = _memory_fields(name)
+    slot = told[0] if told is not None and told[1] is space else None
+    for _, value in _fields(m[3], ("slot",)):
+        slot = int(value)
+    if slot is None:
+        raise ValueError(f"{name} tells no slot; write slot=...")
+    d, shape = parse_type(m[2])
+    return ParamArg(slot, d, shape, space)
+
+
+def _fields(text: str, known: tuple[str, ...]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = _FIELD.findall(text)
+    if _FIELD.sub("", text).strip() or any(f not in known for f, _ in found):
+        raise ValueError(f"{text.strip()!r} must be fields among {', '.join(known)}")
+    return found
+
+
+# ---- types, shapes, small lists
+def type_text(d: DType, shape: tuple[int, ...], always: bool = False) -> str:
+    """f32 for a scalar (f32[] when `always`), f32[33, 1000] for an array."""
+    return f"{d}[{', '.join(map(str, shape))}]" if shape or always else str(d)
+
+
+def parse_type(text: str) -> tuple[DType, tuple[int, ...]]:
+    m = re.fullmatch(r"(\w+)(?:\[([^]]*)\])?", text)
+    if m is None:
+        raise ValueError(f"{text!r} is no type; one reads like f32[33, 1000]")
+    return dtype_named(m[1]), _ints(m[2] or "")
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in text.split(",")) if text.strip() else ()
+
+
+def _ints_text(xs: tuple[int, ...]) -> str:
+    return ", ".join(map(str, xs))
+
+
+def _pairs(text: str) -> tuple[tuple[int, int], ...]:
+    two = [x.split(":") for x in text.split(",")] if text.strip() else []
+    return tuple((int(a), int(b)) for a, b in two)
+
+
+def _pairs_text(xs: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{a}:{b}" for a, b in xs)
+
+
+# ---- records
+def _reduce_text(a: ReduceArg) -> str:
+    return a.combine.name + (f", {a.axes}" if a.axes else "")
+
+
+def _parse_reduce(text: str) -> ReduceArg:
+    name, _, axes = text.partition(",")
+    return ReduceArg(Combine[name], int(axes or 0))
+
+
+def _stage_text(a: StageArg) -> str:
+    return f"{a.space.name} {a.size}" + (" exchange" if a.exchange else "")
+
+
+def _parse_stage(text: str) -> StageArg:
+    space, size, *exchange = text.split(" ")
+    if exchange not in ([], ["exchange"]):
+        raise ValueError("a STAGE reads like SHARED 8 exchange")
+    return StageArg(AddrSpace[space], int(size), bool(exchange))
+
+
+def _launch_text(a: LaunchArg) -> str:
+    parts = [f"{f}={','.join(map(str, v))}" for f, v in (("lanes", a.lanes), ("grid", a.grid)) if v]
+    parts += [f"blocks_per_sm={a.blocks_per_sm}"] if a.blocks_per_sm else []
+    return " ".join(parts + ([] if a.early else ["early=no"]))
+
+
+def _parse_launch(text: str) -> LaunchArg:
+    fields = dict(_fields(text, ("lanes", "grid", "blocks_per_sm", "early")))
+    if fields.get("early", "no") != "no":
+        raise ValueError("early is no, or left out")
+    lanes, grid = _ints(fields.get("lanes", "")), _ints(fields.get("grid", ""))
+    return LaunchArg(lanes, grid, int(fields.get("blocks_per_sm", 0)), "early" not in fields)
+
+
+def _parse_iota(text: str) -> IotaArg:
+    d, (size,) = parse_type(text)
+    return IotaArg(size, d)
+
+
+#: op -> (text of its arg, arg of its text)
+RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    Ops.CONST: (const_text, parse_const),
+    Ops.IOTA: (lambda a: type_text(a.dtype, (a.size,)), _parse_iota),
+    Ops.LOAD: (lambda a: str(a.width), lambda t: AccessArg(int(t))),
+    Ops.STORE: (lambda a: str(a.width), lambda t: AccessArg(int(t))),
+    Ops.SINK: (_launch_text, _parse_launch),
+    Ops.RESHAPE: (_ints_text, _ints),
+    Ops.EXPAND: (_ints_text, _ints),
+    Ops.PERMUTE: (_ints_text, _ints),
+    Ops.FLIP: (_ints_text, _ints),
+    Ops.SHRINK: (_pairs_text, _pairs),
+    Ops.PAD: (_pairs_text, _pairs),
+    Ops.REDUCE: (_reduce_text, _parse_reduce),
+    Ops.ITEM: (str, int),
+    Ops.STAGE: (_stage_text, _parse_stage),
+    Ops.SHUFFLE: (lambda a: str(a.xor_mask), lambda t: ShuffleArg(int(t))),
+    Ops.CAST: (str, dtype_named),
+    Ops.BITCAST: (str, dtype_named),
+}
+
+
+def arg_text(op: Ops, arg: Any, name: str) -> str | None:
+    """The arg of a node called `name` as text; None where it has none."""
+    if arg is None:
+        return None
+    if op is Ops.RANGE:
+        return range_text(arg, name)
+    if op in (Ops.BUFFER, Ops.ALLOC):
+        return memory_text(arg, name)
+    if op not in RECORDS:
+        raise UsageError(f"{op} takes no arg, this one has {arg!r}: it has no text")
+    return RECORDS[op][0](arg)
+
+
+def parse_arg(op: Ops, text: str, name: str) -> Any:
+    """The arg that `arg_text` wrote.  Raises ValueError or KeyError for anything else."""
+    if op is Ops.RANGE:
+        return parse_range(text, name)
+    if op in (Ops.BUFFER, Ops.ALLOC):
+        return parse_memory(text, name)
+    if op not in RECORDS:
+        raise ValueError(f"{op} takes no arg")
+    return RECORDS[op][1](text)

@@ -1,0 +1,379 @@
+"""Check a graph against the tables of its stage (`uopc/uop/stages.py`).
+
+One small rule an op, then the rules for a whole graph.  Linear in the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from uopc.dtype import AddrSpace, dtypes
+from uopc.errors import SpecError
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, prod, toposort, where_from
+from uopc.uop.ops import (
+    IN_THREAD,
+    WHOLE_KERNEL,
+    AccessArg,
+    AxisType,
+    Ops,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    StageArg,
+)
+from uopc.uop.stages import (
+    DIGIT_KINDS,
+    GPU_OPS,
+    GPU_RANGES,
+    OPERANDS,
+    PARTS,
+    REDUCE_RANGES,
+    STAGE_OPS,
+    STAGE_RANGES,
+    WIDEST_BYTES,
+    WIDTHS,
+    Operands,
+    Part,
+    Stage,
+)
+from uopc.uop.text import index_text
+
+
+def check(root: UOp, stage: Stage, gpu: bool | None = None) -> None:
+    """Raise SpecError unless the graph below `root` is one of `stage`.
+
+    gpu: False for native C, True for a GPU (emulated or not), None where both are possible.
+    The message names the stage, the op, the user's file and line, and the rule.
+    """
+    graph = _Graph(root, stage, gpu)
+    for u in toposort(root):
+        why = _wrong(u, graph)
+        if why is not None:
+            raise _error(stage, u, why)
+        graph.add(u)
+    _check_root(root, stage)
+    if stage is Stage.LOOPS:
+        _check_loops(root, graph)
+
+
+def _error(stage: Stage, u: UOp, why: str) -> SpecError:
+    """The error for one node, placed by the nearest source that has an origin if it has none."""
+    near = next((x for x in reversed(toposort(u)) if x.origins), u)
+    place = where_from(u) if near is u else f"{where_from(u)} (from {where_from(near)})"
+    return SpecError(f"{stage.name}: {u.op} at {place}: {why}. The node: {index_text(u, 100)}")
+
+
+@dataclass
+class _Graph:
+    """What is known of the nodes checked so far."""
+
+    root: UOp
+    stage: Stage
+    gpu: bool | None
+    part: dict[UOp, Part] = field(default_factory=dict)
+    memory: dict[UOp, UOp] = field(default_factory=dict)
+    #: for a value, a leaf that no register index may have; absent where every leaf is fixed
+    unfixed: dict[UOp, UOp] = field(default_factory=dict)
+    declared: dict[tuple[Any, ...], UOp] = field(default_factory=dict)
+    closer: dict[UOp, UOp] = field(default_factory=dict)
+
+    def add(self, u: UOp) -> None:
+        self.part[u] = self._part(u)
+        if u.op in (Ops.BUFFER, Ops.ALLOC):
+            self.memory[u] = u
+        elif u.op in (Ops.INDEX, Ops.AFTER) and u.src[0] in self.memory:
+            self.memory[u] = self.memory[u.src[0]]
+        if u.op in (Ops.LOAD, Ops.SHUFFLE, Ops.BUFFER) or (
+            u.op is Ops.RANGE and u.arg.kind is not AxisType.UPCAST
+        ):
+            self.unfixed[u] = u
+        elif (
+            leaf := next((self.unfixed[s] for s in u.src if s in self.unfixed), None)
+        ) is not None:
+            self.unfixed[u] = leaf
+
+    def _part(self, u: UOp) -> Part:
+        if u.op is Ops.BUFFER:
+            by_value = self.stage is Stage.TENSOR or u.shape == ()
+            return Part.VALUE if by_value else Part.MEMORY
+        if u.op in (Ops.AFTER, Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
+            return self.part[u.src[0]]
+        return PARTS.get(u.op, Part.VALUE)
+
+
+# ---- one node
+def _wrong(u: UOp, graph: _Graph) -> str | None:
+    """Why a node does not belong into its stage; None where it does."""
+    stage = graph.stage
+    if u.op not in STAGE_OPS[stage]:
+        return f"this stage has no {u.op}"
+    if graph.gpu is False and u.op in GPU_OPS:
+        return "native C has threads, but no blocks and warps"
+    if (why := _wrong_operands(u, graph)) is not None:
+        return why
+    if stage is not Stage.TENSOR and u.shape and u.op not in (Ops.BUFFER, Ops.ALLOC, Ops.AFTER):
+        return f"values are scalars here, this one has shape {u.shape}"
+    rule = RULES.get(u.op)
+    return None if rule is None else rule(u, graph)
+
+
+def _wrong_operands(u: UOp, graph: _Graph) -> str | None:
+    want = OPERANDS[u.op]
+    sets = (*want.must, *want.may)
+    if len(u.src) < len(want.must) or (want.rest is None and len(u.src) > len(sets)):
+        return f"it has {len(u.src)} sources, wants {_count(want)}"
+    for i, s in enumerate(u.src):
+        allowed = sets[i] if i < len(sets) else want.rest
+        assert allowed is not None
+        if graph.part[s] not in allowed:
+            names = " or ".join(sorted(p.value for p in allowed))
+            return f"source {i} must be {names}, is {graph.part[s].value} ({s.op})"
+    return None
+
+
+def _count(want: Operands) -> str:
+    if want.rest is not None:
+        return f"{len(want.must)} or more"
+    return f"{len(want.must)}" + (f" to {len(want.must) + len(want.may)}" if want.may else "")
+
+
+def _memory_rule(u: UOp, graph: _Graph) -> str | None:
+    a: ParamArg = u.arg
+    if a.addrspace is AddrSpace.SHARED and graph.gpu is False:
+        return "native C has no SHARED memory"
+    if (u.op is Ops.BUFFER) != (a.addrspace is AddrSpace.GLOBAL):
+        return f"{u.op} in {a.addrspace.name}: a BUFFER is GLOBAL, an ALLOC is SHARED or REG"
+    if a.slot < 0:
+        return f"slots count from 0, this is {a.slot}"
+    if u.op is Ops.ALLOC and prod(a.shape) < 1:
+        return f"an allocation holds at least one element, this has shape {a.shape}"
+    other = graph.declared.setdefault((u.op, a.slot, a.addrspace), u)
+    if other is not u:
+        also = f"{other.arg.dtype} of shape {other.arg.shape}"
+        return f"slot {a.slot} in {a.addrspace.name} is also {also}: one record a slot"
+    return None
+
+
+def _range_rule(u: UOp, graph: _Graph) -> str | None:
+    a: RangeArg = u.arg
+    if a.size < 1:
+        return f"a range runs at least once, this has size {a.size}"
+    if a.kind not in STAGE_RANGES[graph.stage]:
+        return f"this stage has no {a.kind} ranges"
+    if graph.gpu is False and a.kind in GPU_RANGES:
+        return f"native C has no {a.kind} ranges"
+    if graph.gpu is True and a.kind is AxisType.THREAD:
+        return "a GPU kernel has no THREAD ranges; GLOBAL and LOCAL are its threads"
+    if graph.stage is Stage.INDEXED and a.digit:
+        return f"ranges are whole axes before `split`, this is digit {a.digit!r}"
+    if graph.stage is Stage.MAPPED and a.kind not in DIGIT_KINDS.get(a.digit, ()):
+        return f"digit {a.digit!r} is no {a.kind} range; digits are {', '.join(DIGIT_KINDS)}"
+    return None
+
+
+def _index_rule(u: UOp, graph: _Graph) -> str | None:
+    space = graph.memory[u.src[0]].arg.addrspace
+    if space is AddrSpace.REG and (leaf := graph.unfixed.get(u.src[1])) is not None:
+        return _not_registers(leaf)
+    return None
+
+
+def _not_registers(leaf: UOp) -> str:
+    by = _leaf(leaf)
+    return (
+        f"registers are indexed by UPCAST ranges and constants only, not by {by}: "
+        "they would silently go to local memory"
+    )
+
+
+def _leaf(u: UOp) -> str:
+    return f"the {u.arg.kind} range {index_text(u)}" if u.op is Ops.RANGE else index_text(u, 60)
+
+
+def _wide(u: UOp, graph: _Graph) -> str | None:
+    """Rules for AccessArg; None where the access is one element."""
+    if u.arg is None:
+        return None
+    if graph.stage is not Stage.LOOPS or not isinstance(u.arg, AccessArg):
+        return f"wide accesses are made in LOOPS, with an AccessArg; this has {u.arg}"
+    size = u.arg.width * u.src[0].dtype.itemsize
+    if u.arg.width not in WIDTHS or size > WIDEST_BYTES:
+        what = f"width {u.arg.width} of {u.src[0].dtype} is {size} bytes"
+        return f"{what}; widths are {', '.join(map(str, WIDTHS))}, up to {WIDEST_BYTES} bytes"
+    return None
+
+
+def _load_rule(u: UOp, graph: _Graph) -> str | None:
+    if (why := _wide(u, graph)) is not None:
+        return why
+    if (
+        u.arg is not None
+        and len(u.src) == 3
+        and not (u.src[2].op is Ops.CONST and u.src[2].arg.bits == 0)
+    ):
+        return "a wide LOAD gives zeros where its gate is false: the other value must be 0"
+    return None
+
+
+def _store_rule(u: UOp, graph: _Graph) -> str | None:
+    if (why := _wide(u, graph)) is not None:
+        return why
+    value = u.src[1]
+    if u.arg is not None and not (value.op is Ops.LOAD and value.arg == u.arg):
+        width = f" of width {value.arg.width}" if _is_wide(value) else ""
+        return f"a STORE of width {u.arg.width} copies a LOAD of that width, got {value.op}{width}"
+    if u.arg is None and _is_wide(value):
+        return f"a STORE of one element takes one element, the LOAD has {value.arg.width}"
+    return None
+
+
+def _is_wide(u: UOp) -> bool:
+    return u.op is Ops.LOAD and u.arg is not None
+
+
+def _distinct(ranges: Iterable[UOp]) -> str | None:
+    ranges = tuple(ranges)
+    return None if len(set(ranges)) == len(ranges) else "it closes the same range twice"
+
+
+def _end_rule(u: UOp, graph: _Graph) -> str | None:
+    if graph.stage is not Stage.LOOPS:
+        one = u.src[0].op is Ops.STORE
+        return (
+            _distinct(u.src[1:])
+            if one
+            else f"it closes ranges of a STORE here, not of {u.src[0].op}"
+        )
+    for r in u.src[1:]:
+        other = graph.closer.setdefault(r, u)
+        if other is not u and r.arg.kind in IN_THREAD:
+            also = f"also by the END at {where_from(other)}"
+            return f"{index_text(r)} is closed twice, {also}. Give each loop a range of its own"
+    return _distinct(u.src[1:])
+
+
+def _reduce_rule(u: UOp, graph: _Graph) -> str | None:
+    a: ReduceArg = u.arg
+    if graph.stage is Stage.TENSOR:
+        return (
+            None
+            if a.axes and len(u.src) == 1
+            else "it reduces a number of last axes here and names no ranges"
+        )
+    if a.axes or len(u.src) < 2:
+        return "it names the ranges it closes here, not a number of axes"
+    for r in u.src[1:]:
+        if r.arg.kind not in REDUCE_RANGES:
+            return f"it cannot close the {r.arg.kind} range {index_text(r)}: those never meet"
+    return _distinct(u.src[1:])
+
+
+def _stage_rule(u: UOp, graph: _Graph) -> str | None:
+    a: StageArg = u.arg
+    _, write, read, gate, *ranges = u.src
+    if (
+        write.dtype is not dtypes.index
+        or read.dtype is not dtypes.index
+        or gate.dtype is not dtypes.bool
+    ):
+        got = f"{write.dtype}, {read.dtype} and {gate.dtype}"
+        return f"addresses are index and the gate is bool; these are {got}"
+    if a.space is AddrSpace.GLOBAL or a.size < 1:
+        return f"it is SHARED or REG of at least one element, not {a.space.name} of {a.size}"
+    if a.space is AddrSpace.SHARED and graph.gpu is False:
+        return "native C has no SHARED memory"
+    if a.exchange and a.space is AddrSpace.REG:
+        return "threads exchange values through SHARED memory, never through registers"
+    if a.space is AddrSpace.REG:
+        for address in (write, read):
+            if (leaf := graph.unfixed.get(address)) is not None:
+                return _not_registers(leaf)
+    for r in ranges:
+        if r.arg.kind not in (
+            IN_THREAD if a.space is AddrSpace.REG else IN_THREAD | {AxisType.LOCAL}
+        ):
+            return f"a fill cannot close the {r.arg.kind} range {index_text(r)}"
+    return _distinct(ranges)
+
+
+def _shuffle_rule(u: UOp, graph: _Graph) -> str | None:
+    mask = u.arg.xor_mask
+    return None if 0 < mask < 32 else f"lanes are 0 to 31, xor mask {mask} is none"
+
+
+def _sink_rule(u: UOp, graph: _Graph) -> str | None:
+    return None if u is graph.root else "a SINK is the root and stands nowhere else"
+
+
+def _tensor_item_rule(u: UOp, graph: _Graph) -> str | None:
+    return None if isinstance(u.arg, int) else f"it takes a position, got {u.arg!r}"
+
+
+RULES: dict[Ops, Callable[[UOp, _Graph], str | None]] = {
+    Ops.BUFFER: _memory_rule,
+    Ops.ALLOC: _memory_rule,
+    Ops.RANGE: _range_rule,
+    Ops.INDEX: _index_rule,
+    Ops.LOAD: _load_rule,
+    Ops.STORE: _store_rule,
+    Ops.END: _end_rule,
+    Ops.REDUCE: _reduce_rule,
+    Ops.STAGE: _stage_rule,
+    Ops.SHUFFLE: _shuffle_rule,
+    Ops.SINK: _sink_rule,
+    Ops.ITEM: _tensor_item_rule,
+}
+
+
+# ---- the whole graph
+def _check_root(root: UOp, stage: Stage) -> None:
+    if stage is Stage.TENSOR:
+        if root.dtype is dtypes.void:
+            raise _error(stage, root, "a body is a value; take one of several with .item(k)")
+        return
+    if root.op is not Ops.SINK:
+        raise _error(stage, root, "the root is a SINK")
+    for s in root.src:
+        if stage is not Stage.LOOPS and s.op not in (Ops.END, Ops.STORE):
+            raise _error(stage, s, "a SINK holds STOREs and their ENDs here")
+    may_be_open = frozenset() if stage is Stage.INDEXED else WHOLE_KERNEL
+    if stage is not Stage.LOOPS:  # there the message can say more
+        for r in toposort(root):
+            if r in free(root) and r.arg.kind not in may_be_open:
+                raise _error(stage, root, f"the range {index_text(r)} is never closed")
+
+
+def _check_loops(root: UOp, graph: _Graph) -> None:
+    """Every loop is closed once, and nothing that mentions it lives after its END."""
+    order = toposort(root)
+    for u in order:
+        if any(_is_wide(s) for s in u.src) and not (u.op is Ops.STORE and u.arg is not None):
+            raise _error(
+                graph.stage, u, "a wide LOAD is only copied by a wide STORE of the same width"
+            )
+        if u.op is not Ops.RANGE or u.arg.kind not in IN_THREAD:
+            continue
+        if u not in graph.closer:
+            raise _error(graph.stage, u, "no END closes this range")
+        if u in free(root):
+            late = _first_after(order, graph.closer[u], u)
+            raise _error(
+                graph.stage, late, f"it mentions {index_text(u)} after the END that closes it"
+            )
+
+
+def _first_after(order: list[UOp], end: UOp, r: UOp) -> UOp:
+    """The first node that depends on `end` and still has r free."""
+    later = {end}
+    for u in order:
+        if any(s in later for s in u.src):
+            later.add(u)
+            if r in free(u):
+                return u
+    return end
+
+
+__all__ = ["Stage", "check"]

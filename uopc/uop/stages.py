@@ -1,0 +1,128 @@
+"""The stages of the IR as tables: operands of each op; ops, ranges and limits of each stage.
+
+TENSOR   shaped values: BUFFER, CONST, elementwise, movement, IOTA, REDUCE over last axes
+INDEXED  SINK of STOREs: scalars over RANGEs that are kernel axes; REDUCE and END name the ranges
+         that they close
+MAPPED   the same after `split`: ranges are digits, values may be STAGEd and SHUFFLEd; no order yet
+LOOPS    memories, loops and the order of effects; what `linearize` reads
+
+Native C has neither GLOBAL and LOCAL ranges nor SHARED, BARRIER and SHUFFLE; a GPU has no THREAD.
+`uopc/uop/spec.py` holds graphs against these tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from uopc.uop.ops import BINARY, ELEMENTWISE, IN_THREAD, MOVEMENT, UNARY, AxisType, Ops
+
+
+class Stage(Enum):
+    """The stages whose graphs are UOps (PROGRAM is a tree: see `uopc/kernel.py`)."""
+
+    TENSOR = auto()
+    INDEXED = auto()
+    MAPPED = auto()
+    LOOPS = auto()
+
+
+class Part(Enum):
+    """What a node is to the node that uses it."""
+
+    VALUE = "a value"
+    TUPLED = "several values (TUPLE)"
+    MEMORY = "a memory"
+    ADDRESS = "an INDEX"
+    EFFECT = "an effect"
+    RANGE = "a RANGE"
+
+    __hash__ = object.__hash__
+
+
+# ---- table 1: the operands of each op: those it must have, those it may add, what may follow
+_VALUE = frozenset((Part.VALUE, Part.RANGE))
+_VALUES = _VALUE | {Part.TUPLED}
+_MEMORY = frozenset((Part.MEMORY,))
+_ADDRESS = frozenset((Part.ADDRESS,))
+_EFFECT = frozenset((Part.EFFECT,))
+_RANGE = frozenset((Part.RANGE,))
+_DONE = _EFFECT | _RANGE
+Parts: TypeAlias = frozenset[Part]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """must: one set of parts per required operand; may: optional ones; rest: any number more."""
+
+    must: tuple[Parts, ...] = ()
+    may: tuple[Parts, ...] = ()
+    rest: Parts | None = None
+
+
+OPERANDS: dict[Ops, Operands] = {
+    **dict.fromkeys((Ops.BUFFER, Ops.ALLOC, Ops.CONST, Ops.RANGE, Ops.IOTA), Operands()),
+    **dict.fromkeys((*UNARY, *MOVEMENT), Operands((_VALUE,))),
+    **dict.fromkeys((*BINARY, Ops.PAD), Operands((_VALUE, _VALUE))),
+    **dict.fromkeys((Ops.WHERE, Ops.FMA), Operands((_VALUE, _VALUE, _VALUE))),
+    Ops.INDEX: Operands((_MEMORY, _VALUE)),
+    Ops.LOAD: Operands((_ADDRESS,), may=(_VALUE, _VALUE)),
+    Ops.STORE: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
+    Ops.AFTER: Operands((_MEMORY | {Part.VALUE}, _DONE), rest=_DONE),
+    Ops.BARRIER: Operands((_DONE,), rest=_DONE),
+    Ops.END: Operands((_EFFECT, _RANGE), rest=_RANGE),
+    Ops.SINK: Operands((_EFFECT,), rest=_EFFECT),
+    Ops.REDUCE: Operands((_VALUES,), rest=_RANGE),
+    Ops.TUPLE: Operands((_VALUE,), rest=_VALUE),
+    Ops.ITEM: Operands((frozenset((Part.TUPLED,)),)),
+    Ops.STAGE: Operands((_VALUES, _VALUE, _VALUE, _VALUE), rest=_RANGE),
+    Ops.SHUFFLE: Operands((_VALUES,)),
+}
+
+# ---- table 2: the ops of each stage
+_SCALAR = ELEMENTWISE | {Ops.BUFFER, Ops.CONST}
+_ACCESS = frozenset((Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.RANGE, Ops.END, Ops.SINK))
+_REDUCED = frozenset((Ops.REDUCE, Ops.TUPLE, Ops.ITEM))
+STAGE_OPS: dict[Stage, frozenset[Ops]] = {
+    Stage.TENSOR: _SCALAR | MOVEMENT | _REDUCED | {Ops.IOTA},
+    Stage.INDEXED: _SCALAR | _ACCESS | _REDUCED,
+    Stage.MAPPED: _SCALAR | _ACCESS | _REDUCED | {Ops.STAGE, Ops.SHUFFLE},
+    Stage.LOOPS: _SCALAR | _ACCESS | {Ops.ALLOC, Ops.AFTER, Ops.BARRIER, Ops.SHUFFLE},
+}
+
+# ---- table 3: the ranges of each stage, and which kinds a digit of a split axis may have
+_BOUND = IN_THREAD | {AxisType.GLOBAL, AxisType.LOCAL}
+STAGE_RANGES: dict[Stage, frozenset[AxisType]] = {
+    Stage.TENSOR: frozenset(),
+    Stage.INDEXED: frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    Stage.MAPPED: _BOUND,
+    Stage.LOOPS: _BOUND,
+}
+DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
+    "g": frozenset((AxisType.GLOBAL, AxisType.THREAD)),
+    "k": frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    "t": frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    "u": frozenset((AxisType.UPCAST,)),
+    "l": frozenset((AxisType.LOCAL,)),
+    "v": frozenset((AxisType.UPCAST,)),
+    "w": frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST)),
+}
+#: what a REDUCE may close: in the thread, or over the threads of a block
+REDUCE_RANGES = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL))
+
+# ---- table 4: what only a GPU, or only native C, has
+GPU_RANGES = frozenset((AxisType.GLOBAL, AxisType.LOCAL))
+GPU_OPS = frozenset((Ops.BARRIER, Ops.SHUFFLE))
+WIDTHS = (2, 4, 8, 16)
+#: bytes of the widest access of one thread
+WIDEST_BYTES = 16
+
+#: what a node is whatever its sources are; any other is a VALUE, or what its first source is
+PARTS: dict[Ops, Part] = {
+    Ops.ALLOC: Part.MEMORY,
+    Ops.INDEX: Part.ADDRESS,
+    Ops.RANGE: Part.RANGE,
+    Ops.TUPLE: Part.TUPLED,
+    **dict.fromkeys((Ops.STORE, Ops.BARRIER, Ops.END, Ops.SINK), Part.EFFECT),
+}
