@@ -38,10 +38,10 @@ class Opts:
 
     Parameters
     ----------
-    gpu: the rest of each output axis is blocks (GLOBAL); else a serial loop.
+    gpu: the rest of each axis that no reduction walks is blocks (GLOBAL); else a serial loop.
     blocks, loop, tile, upcast, local, vector: {axis: size} of that digit.  Naming `blocks` makes the
-        loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis the
-        rest is always the loop.
+        loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis
+        (also one that is stored) the rest is the loop.
     unroll: the upcast digit of every reduced axis that `upcast` does not name.
     thread: the axis whose rest is spread over CPU threads (OpenMP), or None.
     lanes: axes whose local digits are threadIdx.x, .y, .z; () puts the last axis on .x.

@@ -215,7 +215,10 @@ class Kernel:
         outs = self._outputs(out)
         arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(zip(self._outs, outs, strict=True))
         for slot, p in self._partials.items():
-            arrays[slot] = np.empty(p.arg.shape, p.dtype.numpy)
+            if self.device == "cuda":
+                arrays[slot] = cuda.open_device().empty(p.arg.shape, p.dtype.numpy, stream)
+            else:
+                arrays[slot] = np.empty(p.arg.shape, p.dtype.numpy)
         for n, step in enumerate(self.steps):
             self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
         return outs[0] if len(outs) == 1 else outs

@@ -85,9 +85,7 @@ def test_names_and_languages() -> None:
         Program(AXPY_C)
 
 
-def test_threads_share_one_compilation(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_threads_share_one_compilation(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = Program(axpy_c(), config=Config(cache_dir=tmp_path, debug=1))
     outs = [np.zeros(100, np.float32) for _ in range(4)]
     x = np.ones(100, np.float32)

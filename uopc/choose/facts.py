@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from uopc.passes.rangeify import rangeify
-from uopc.passes.share import axes_of, reduced_axes, share
+from uopc.passes.share import axes_of, output_axes, reduced_axes, share
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, memory, toposort
@@ -60,7 +60,7 @@ class KernelFacts:
             for u in order
             if u.op in (Ops.LOAD, Ops.STORE) and memory(u.src[0]).op is Ops.BUFFER
         )
-        outputs = tuple(a.arg.axis for a in axes if a.arg.axis not in reduced)
+        outputs = tuple(sorted(output_axes(root)))
         sizes = tuple(a.arg.size for a in axes)
         reduces = tuple(u for u in order if u.op is Ops.REDUCE)
         return cls(root, merge, axes, outputs, tuple(sorted(reduced)), reduces, accesses, sizes)

@@ -17,6 +17,8 @@ from uopc.target import Target
 LONGEST_CHAIN = 512  # float sums: elements that one accumulator adds one after another
 REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that holds nothing
 
+MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has room for them
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -205,7 +207,7 @@ def _finish(
     wide = max(1, facts.widest_item() // 4)
     registers = REGISTERS_BESIDES + arrays * elements * wide
     per_sm = aim.target.registers_per_sm // (max(32, s.threads) * registers)
-    per_sm = max(1, min(per_sm, aim.target.max_threads_per_sm // max(32, s.threads)))
+    per_sm = max(1, min(per_sm, aim.target.max_threads_per_sm // max(32, s.threads), MOST_BLOCKS))
     lanes = (axis, *(a for a in reversed(facts.outputs) if a != axis))
     return s.opts(lanes, blocks_per_sm=per_sm, keep=keep, early=streams * elements <= 64)
 

@@ -34,10 +34,13 @@ def axes_of(root: UOp) -> tuple[UOp, ...]:
 
 
 def reduced_axes(root: UOp) -> frozenset[int]:
-    """Axes that only a REDUCE closes: the others are output axes, stored by an END."""
-    closed = {r for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:]}
-    kept = {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}
-    return frozenset(r.arg.axis for r in closed - kept)
+    """Axes that some REDUCE closes (an END may close them too: a row that is reduced and stored)."""
+    return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:])
+
+
+def output_axes(root: UOp) -> frozenset[int]:
+    """Axes that some END closes: the axes of the outputs."""
+    return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.END for r in u.src[1:])
 
 
 def _rename(root: UOp) -> UOp:

@@ -145,6 +145,13 @@ class CUDARenderer(Renderer):
             out.append(f"const {c} p{p.slot}" if p.scalar else f"{'' if p.written else 'const '}{c}* __restrict__ p{p.slot}")
         return ", ".join(out)
 
+    def _helper(self, name: str) -> str:
+        """The text of a helper, its calls to others spelled as this language spells them."""
+        text = self.texts[name].replace("FN", "__device__ __forceinline__")
+        for other in helpers.NEEDS.get(name, ()):
+            text = text.replace(f"{other}(", f"{self.function(other)}(")
+        return text
+
     def render(self) -> Source:
         """The whole file."""
         launch = self.program.launch
@@ -159,7 +166,7 @@ class CUDARenderer(Renderer):
         self.hardware(launch.grid_axes, "blockIdx")
         self.hardware(launch.block_axes, "threadIdx")
         self.block(self.program.items)
-        texts = [self.texts[h].replace("FN", "__device__ __forceinline__") for h in self.used if h not in BUILT_IN]
+        texts = [self._helper(h) for h in self.used if h not in BUILT_IN]
         bounds = f"{launch.threads}, {launch.blocks_per_sm}" if launch.blocks_per_sm else f"{launch.threads}"
         first = f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}({self.signature()}) {{'
         return Source(

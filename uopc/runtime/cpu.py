@@ -191,6 +191,6 @@ def _open(path: Path, name: str, openmp: bool) -> Any:
     library = ffi.dlopen(os.fspath(path), os.RTLD_NOW | keep)
     try:
         getattr(library, name)
-    except AttributeError:
+    except (AttributeError, ffi.error):
         raise UsageError(f"the C text defines no function {name!r}.") from None
     return library

@@ -6,12 +6,10 @@ integer saturates, so i16 -> f32 -> i8 is not i16 -> i8.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from uopc.dtype import DType, Kind, dtypes
 from uopc.symbolic.values import const_like, decided, float_like, value, within
 from uopc.uop.facts import bounds, exact_bounds, of_dtype
-from uopc.uop.match import ANY, BOOL, FLOAT, INDEX, INTS, WRAP, Rule, const, node, var
+from uopc.uop.match import ANY, BOOL, INDEX, INTS, WRAP, Rule, const, node, var
 from uopc.uop.node import UOp, alu
 from uopc.uop.ops import Ops
 

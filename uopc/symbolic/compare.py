@@ -27,7 +27,17 @@ COMPARISONS = (Ops.LT, Ops.EQ, Ops.NE)
 # ---- index arithmetic
 def _index_less(x: UOp, y: UOp) -> UOp | None:
     """a < b by the terms of a - b."""
-    return index.lt(x, y) if few_terms(x, y) else None
+    return index.lt(x, y) if few_terms(x, y) and not _as_it_must_be(x, y) else None
+
+
+def _as_it_must_be(x: UOp, y: UOp) -> bool:
+    """A quick yes to what `index.lt` would find out at length: terms < constant, undecided."""
+    if y.op is not Ops.CONST:
+        return False
+    (terms, constant), n, (lo, hi) = index.affine(x), value(y), bounds(x)
+    positive = any(k > 0 for k in terms.values())
+    digits = any(k not in (1, -1) and n % k == 0 for k in terms.values())
+    return positive and not constant and not digits and lo < n <= hi
 
 
 def _equal(op: Ops, x: UOp, y: UOp) -> UOp | None:

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 from math import gcd
 
+from uopc.dtype import dtypes
 from uopc.symbolic import index
 from uopc.symbolic.order import few_terms
 from uopc.symbolic.values import const_like, excludes_zero, no_wrap, value, zero
 from uopc.uop.facts import bounds
-from uopc.uop.match import INDEX, INTS, WRAP, Rule, const, node, var
+from uopc.uop.match import INDEX, INTS, WRAP, Rule, const, var
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
-x, y, c, d = var("x"), var("y"), const("c"), const("d")
+x, y, c, d, e = var("x"), var("y"), const("c"), const("d"), const("e")
 
 
 # ---- by bounds
 def _same_quotient(x: UOp, y: UOp) -> int | None:
-    """The only value that x // y can have, for a y that is never 0."""
-    if not excludes_zero(y):
+    """The only value that x // y can have, for a y that is never 0.
+
+    An index over a constant is left to `index.div`, which looks at bounds too.
+    """
+    if not excludes_zero(y) or (x.dtype is dtypes.index and y.op is Ops.CONST):
         return None
     quotients = {a // b for a in bounds(x) for b in bounds(y)}
     return quotients.pop() if len(quotients) == 1 else None
@@ -58,101 +62,55 @@ BOUNDS_RULES = [
 
 
 # ---- index arithmetic
+def _nothing_to_split(x: UOp, n: int) -> bool:
+    """Is x // n (or x % n) as it must stay: no multiple of n, no digit, no known quotient in x?
+
+    A quick no for what `index.div` and `index.mod` would find out at length.
+    """
+    terms, constant = index.affine(x)
+    lo, hi = bounds(x)
+    return (
+        0 <= constant < n
+        and lo // n != hi // n
+        and all(-n < k < n and gcd(k, n) == 1 for k in terms.values())
+    )
+
+
 def _quotient(x: UOp, c: UOp) -> UOp | None:
-    """(n*q + r) // n = q + r // n; negative n, nested quotients and common factors as well."""
-    return index.div(x, value(c)) if value(c) and few_terms(x) else None
+    """(n*q + r) // n = q + r // n; (g*q + r) // (g*n) = q // n where 0 <= r < g; (x // m) // n."""
+    n = value(c)
+    if not n or not few_terms(x) or (x.op is not Ops.IDIV and n > 1 and _nothing_to_split(x, n)):
+        return None
+    return index.div(x, n)
 
 
 def _remainder(x: UOp, c: UOp) -> UOp | None:
-    """(n*q + r) % n = r % n; negative n, nested remainders and common factors as well."""
-    return index.mod(x, value(c)) if value(c) and few_terms(x) else None
-
-
-def _split_coefficients(x: UOp, n: int) -> tuple[UOp, UOp] | None:
-    """(q, r) with x = n*q + r where every coefficient of r is smaller than n; None where q = 0."""
-    terms, constant = index.affine(x)
-    q = {t: abs(k) // n * (1 if k > 0 else -1) for t, k in terms.items() if abs(k) >= n}
-    if not q:
-        return None
-    r = {t: k - n * q.get(t, 0) for t, k in terms.items()}
-    return index.from_affine(q, 0), index.from_affine({t: k for t, k in r.items() if k}, constant)
-
-
-def _quotient_of_coefficients(x: UOp, c: UOp) -> UOp | None:
-    """(7*a + b) // 4 = a + (3*a + b) // 4."""
+    """(n*q + r) % n = r % n; (g*q + r) % (g*n) = g*(q % n) + r where 0 <= r < g; (x % m) % n."""
     n = value(c)
-    if n <= 0 or not few_terms(x) or (parts := _split_coefficients(x, n)) is None:
+    if not n or not few_terms(x) or (x.op is not Ops.MOD and n > 1 and _nothing_to_split(x, n)):
         return None
-    return index.add(parts[0], index.div(parts[1], n))
+    return index.mod(x, n)
 
 
-def _remainder_of_coefficients(x: UOp, c: UOp) -> UOp | None:
-    """(7*a + b) % 4 = (3*a + b) % 4."""
-    n = value(c)
-    if n <= 0 or not few_terms(x) or (parts := _split_coefficients(x, n)) is None:
+def _quotient_of_shifted(x: UOp, c: UOp, e: UOp, d: UOp) -> UOp | None:
+    """(x // a + k) // b = (x + k*a) // (a*b) for a, b > 0."""
+    a, k, b = value(c), value(e), value(d)
+    if a <= 0 or b <= 0 or not few_terms(x):
         return None
-    return index.mod(parts[1], n)
-
-
-def _low_digits(x: UOp, n: int) -> tuple[int, UOp, UOp] | None:
-    """(g, q, r) with x = g*q + r, 0 <= r < g, 1 < g < n and g | n, for the largest such g."""
-    terms, constant = index.affine(x)
-    for g in sorted({gcd(k, n) for k in terms.values()} - {1, n}, reverse=True):
-        low = {t: k for t, k in terms.items() if k % g}
-        r = index.from_affine(low, constant % g)
-        lo, hi = bounds(r)
-        if lo // g == hi // g:
-            q = index.from_affine({t: k // g for t, k in terms.items() if not k % g}, 0)
-            carry = lo // g
-            return (
-                g,
-                index.add(q, index.index(constant // g + carry)),
-                index.add(r, index.index(-g * carry)),
-            )
-    return None
-
-
-def _quotient_of_digits(x: UOp, c: UOp) -> UOp | None:
-    """(g*q + r) // (g*b) = q // b where 0 <= r < g."""
-    n = value(c)
-    if n <= 0 or not few_terms(x) or (found := _low_digits(x, n)) is None:
-        return None
-    g, q, _ = found
-    return index.div(q, n // g)
-
-
-def _remainder_of_digits(x: UOp, c: UOp) -> UOp | None:
-    """(g*q + r) % (g*b) = g * (q % b) + r where 0 <= r < g."""
-    n = value(c)
-    if n <= 0 or not few_terms(x) or (found := _low_digits(x, n)) is None:
-        return None
-    g, q, r = found
-    return index.add(index.scale(index.mod(q, n // g), g), r)
-
-
-def _quotient_of_quotient(x: UOp, c: UOp) -> UOp | None:
-    """(y // a + k) // b = (y + k*a) // (a*b) for a, b > 0."""
-    terms, constant = index.affine(x) if few_terms(x) else ({}, 0)
-    if len(terms) != 1 or value(c) <= 0:
-        return None
-    ((t, coefficient),) = terms.items()
-    a = _constant_divisor(t, Ops.IDIV)
-    if not a or coefficient != 1:
-        return None
-    return index.div(index.add(t.src[0], index.index(constant * a)), a * value(c))
-
-
-def _constant_divisor(u: UOp, op: Ops) -> int:
-    """n > 0 where u is x op n; else 0."""
-    return max(value(u.src[1]), 0) if u.op is op and u.src[1].op is Ops.CONST else 0
+    return index.div(index.add(x, index.index(k * a)), a * b)
 
 
 def _quotient_of_remainder(x: UOp, c: UOp, d: UOp) -> UOp | None:
     """(x % (a*b)) // a = (x // a) % b for a, b > 0."""
     m, a = value(c), value(d)
-    if m <= 0 or a <= 0 or m % a:
+    if m <= 0 or a <= 0 or m % a or not few_terms(x):
         return None
     return index.mod(index.div(x, a), m // a)
+
+
+def _divisor(u: UOp, op: Ops) -> int:
+    """n > 0 where u is x op n; else 0."""
+    return max(value(u.src[1]), 0) if u.op is op and u.src[1].op is Ops.CONST else 0
 
 
 def _remainder_of_remainders(x: UOp, c: UOp) -> UOp | None:
@@ -160,10 +118,9 @@ def _remainder_of_remainders(x: UOp, c: UOp) -> UOp | None:
     n = value(c)
     if n <= 0 or not few_terms(x):
         return None
-    terms, _ = index.affine(x)
-    for t, k in terms.items():
-        m = _constant_divisor(t, Ops.MOD)
-        if m and k * m % n == 0:
+    for t, k in index.affine(x)[0].items():
+        m = _divisor(t, Ops.MOD)
+        if m and k * m % n == 0 and few_terms(t.src[0]):
             whole = index.sub(t.src[0], t)
             return index.mod(index.add(x, index.scale(whole, k)), n)
     return None
@@ -174,23 +131,23 @@ def _join_digits(x: UOp, y: UOp) -> UOp | None:
     last = y.src[0] if y.op is Ops.MUL else y
     if last.op not in (Ops.MOD, Ops.IDIV) or not few_terms(x, y):
         return None
-    terms, _ = index.affine(x + y)
-    higher = {t.src[0]: t for t in terms if _constant_divisor(t, Ops.MOD)}
+    terms, constant = index.affine(x + y)
+    strides = {k: t for t, k in terms.items() if t.op in (Ops.MOD, Ops.IDIV)}
     for t, k in terms.items():
-        n = _constant_divisor(t, Ops.MOD)
-        if not n:
+        n = _divisor(t, Ops.MOD)
+        higher = strides.get(k * n) if n else None
+        if higher is None:
             continue
         z = t.src[0]
-        q = _quotient_of_quotient(z, t.src[1]) or index.div(z, n)
-        if terms.get(q) == k * n:
-            old, new = q, z
-        elif q in higher and terms[higher[q]] == k * n:
-            old = higher[q]
-            new = index.mod(z, n * value(old.src[1]))
+        q = index.div(z, n)
+        if higher is q:
+            joined = z
+        elif (b := _divisor(higher, Ops.MOD)) and higher.src[0] is q:
+            joined = index.mod(z, n * b)
         else:
             continue
-        change = index.sub(new, index.add(index.scale(old, n), t))
-        return index.add(x + y, index.scale(change, k))
+        rest = {a: m for a, m in terms.items() if a is not t and a is not higher}
+        return index.add(index.from_affine(rest, constant), index.scale(joined, k))
     return None
 
 
@@ -198,13 +155,9 @@ INDEX_RULES = [
     Rule("join-digits", x + y, _join_digits, INDEX),
     Rule("index-quotient", x // c, _quotient, INDEX),
     Rule("index-remainder", x % c, _remainder, INDEX),
-    Rule("quotient-of-remainder", (x % c) // d, _quotient_of_remainder, INDEX),
-    Rule("quotient-of-quotient", x // c, _quotient_of_quotient, INDEX),
-    Rule("quotient-of-coefficients", x // c, _quotient_of_coefficients, INDEX),
-    Rule("quotient-of-digits", x // c, _quotient_of_digits, INDEX),
+    Rule("quotient-of-index-remainder", (x % c) // d, _quotient_of_remainder, INDEX),
+    Rule("quotient-of-shifted-quotient", (x // c + e) // d, _quotient_of_shifted, INDEX),
     Rule("remainder-of-remainders", x % c, _remainder_of_remainders, INDEX),
-    Rule("remainder-of-coefficients", x % c, _remainder_of_coefficients, INDEX),
-    Rule("remainder-of-digits", x % c, _remainder_of_digits, INDEX),
 ]
 
 

@@ -6,15 +6,27 @@ them (a kernel's text must not), and division by zero, which a checked run shoul
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
+from uopc.symbolic.values import const_like, value
 from uopc.uop.match import ANY, Rule, const, node
 from uopc.uop.node import UOp
 from uopc.uop.numbers import fold_const
 from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, UNARY, Ops
 
 a, b, c = const("a"), const("b"), const("c")
+#: integer folding that needs no array
+QUICK: dict[Ops, Callable[[int, int], int]] = {
+    Ops.ADD: operator.add,
+    Ops.SUB: operator.sub,
+    Ops.MUL: operator.mul,
+}
 
 
 def _fold(u: UOp) -> UOp | None:
+    if u.op in QUICK and u.dtype.is_int:
+        return const_like(u, QUICK[u.op](value(u.src[0]), value(u.src[1])))
     if u.op in (Ops.IDIV, Ops.MOD) and not u.src[1].arg.bits:
         return None
     to = u.arg if u.op in (Ops.CAST, Ops.BITCAST) else None

@@ -8,6 +8,7 @@ afterwards.  All of it holds for dtypes.index only (mathematical integers, floor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from uopc.dtype import dtypes
@@ -103,7 +104,7 @@ def from_affine(terms: dict[UOp, int], constant: int) -> UOp:
     """The canonical node of a sum.  (x // n) * n*k + (x % n) * k becomes x*k."""
     for mod in [t for t in terms if t.op is Ops.MOD and t.src[1].op is Ops.CONST]:
         x, n, k = mod.src[0], mod.src[1].arg.bits, terms[mod]
-        quotient = UOp(Ops.IDIV, (x, mod.src[1]))
+        quotient = div(x, n)
         if terms.get(quotient) == k * n:
             rest = {t: c for t, c in terms.items() if t is not mod and t is not quotient}
             whole = _plus((rest, constant), _times(affine(x), k))
@@ -170,8 +171,8 @@ def div(a: UOp, n: int) -> UOp:
         return q
     if r.op is Ops.IDIV and r.src[1].op is Ops.CONST and r.src[1].arg.bits > 0:
         return add(q, div(r.src[0], r.src[1].arg.bits * n))  # (x // m) // n = x // (m*n)
-    g = _common(r, n)
-    if g > 1:  # r = g*r' + c with 0 <= c < g: r // n = r' // (n // g)
+    g = _granule(r, n)
+    if g > 1:  # r = g*r' + d with 0 <= d < g and g | n: r // n = r' // (n // g)
         return add(q, div(split(r, g)[0], n // g))
     lo, hi = bounds(r)
     if lo // n == hi // n:
@@ -188,10 +189,10 @@ def mod(a: UOp, n: int) -> UOp:
     r = split(a, n)[1]
     if _is_digit(r, n):
         return r
-    g = _common(r, n)
-    if g > 1:  # r = g*r' + c: r % n = g*(r' % (n // g)) + c
-        inner, c = split(r, g)
-        return add(scale(mod(inner, n // g), g), c)
+    g = _granule(r, n)
+    if g > 1:  # r = g*r' + d with 0 <= d < g and g | n: r % n = g*(r' % (n // g)) + d
+        inner, d = split(r, g)
+        return add(scale(mod(inner, n // g), g), d)
     if r.op is Ops.MOD and r.src[1].op is Ops.CONST and r.src[1].arg.bits % n == 0:
         return mod(r.src[0], n)  # (x % (k*n)) % n = x % n
     lo, hi = bounds(r)
@@ -200,19 +201,13 @@ def mod(a: UOp, n: int) -> UOp:
     return UOp(Ops.MOD, (r, index(n)))
 
 
-def _common(r: UOp, n: int) -> int:
-    """The largest g > 1 that divides n and every coefficient of r; 1 if there is none."""
-    g = n
-    for c in affine(r)[0].values():
-        while c % g:
-            g = _gcd(g, c)
-    return g
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return abs(a)
+def _granule(r: UOp, n: int) -> int:
+    """The largest g > 1 with g | n and r = g*r' + d, 0 <= d < g; 1 if there is none."""
+    sizes = {math.gcd(c, n) for c in affine(r)[0].values()}
+    for g in sorted(sizes - {1}, reverse=True):
+        if _is_digit(split(r, g)[1], g):
+            return g
+    return 1
 
 
 def lt(a: UOp, b: UOp) -> UOp:
@@ -347,6 +342,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
             return UOp(Ops.CONST, (), ConstArg(u.arg, u.arg.wrap(src[0].arg.bits)))
     if op is Ops.AND and u.dtype is dtypes.bool:
         return conj(*src)
+    if op is Ops.ITEM and src[0].op is Ops.TUPLE:
+        return src[0].src[u.arg]
     if op is Ops.NOT and src[0] in (TRUE, FALSE):
         return FALSE if src[0] is TRUE else TRUE
     if op is Ops.WHERE:

@@ -52,14 +52,15 @@ def few_terms(*roots: UOp) -> bool:
     stack, count = list(roots), 0
     while stack:
         u = stack.pop()
-        if u.op in (Ops.ADD, Ops.SUB):
-            stack.extend(u.src)
-        elif u.op is Ops.NEG or (u.op is Ops.MUL and u.src[1].op is Ops.CONST):
+        op = u.op
+        if op is Ops.ADD or op is Ops.SUB:
+            stack += u.src
+            if len(stack) + count > LIMIT:
+                return False
+        elif op is Ops.NEG or (op is Ops.MUL and u.src[1].op is Ops.CONST):
             stack.append(u.src[0])
         else:
             count += 1
-        if count + len(stack) > LIMIT:
-            return False
     return True
 
 
@@ -108,7 +109,7 @@ def _index_product(x: UOp, c: UOp) -> UOp:
 INDEX_RULES = [
     Rule("index-sum", x + y, _index_sum, INDEX),
     Rule("index-difference", x - y, _index_difference, INDEX),
-    Rule("index-negative", -x, lambda x: x * -1, INDEX),
+    Rule("index-negative", -x, lambda x: _index_product(x, index.index(-1)), INDEX),
     Rule("index-product", x * c, _index_product, INDEX),
 ]
 

@@ -6,8 +6,9 @@ A pattern is written with the IR's own operators on pattern variables:
     Rule("mod-of-mod", (x % c) % d, lambda x, c, d: x % d if divides(d, c) else None, INTS)
 
 Operands of commutative ops match in either order, so nobody writes the mirror image.  A rule says
-what it holds for: INDEX (mathematical integers), WRAP (data integers), FLOAT, BOOL, EFFECT.  Patterns are
-compiled once to flat lists of steps; nodes find them in a table by op, dtype and ops of sources.
+what it holds for: INDEX (mathematical integers), WRAP (data integers), FLOAT, BOOL, EFFECT (no
+value).  Patterns are compiled once to flat lists of steps; a node finds them in a table by its op,
+its dtype and the ops of its sources.
 """
 
 from __future__ import annotations

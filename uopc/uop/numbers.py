@@ -131,9 +131,10 @@ def _fma64(a: float, b: float, c: float) -> float:
     if exact == 0:
         return float(np.float64(a) * np.float64(b) + np.float64(c))
     try:
-        return math.copysign(float(abs(exact)), exact.numerator)
+        size = float(abs(exact))
     except OverflowError:
-        return math.copysign(math.inf, exact.numerator)
+        size = math.inf
+    return size if exact > 0 else -size
 
 
 _FLOAT: dict[Ops, Callable[..., Any]] = {
@@ -172,25 +173,31 @@ _COMPARE: dict[Ops, Callable[[Array, Array], Any]] = {
 # ---- integers and bool
 def _idiv(a: Array, b: Array) -> Array:
     """Floor quotient; by zero 0; by -1 the wrapped negative, which INT_MIN needs."""
-    minus = b == -1 if b.dtype.kind != "u" else np.zeros(b.shape, bool)
-    usual = np.floor_divide(a, np.where((b == 0) | minus, np.ones_like(b), b))
-    return np.where(b == 0, np.zeros_like(a), np.where(minus, np.negative(a), usual))
+    minus = (b == -1) & (b.dtype.kind != "u")
+    usual = np.floor_divide(a, np.where((b == 0) | minus, _full(b, 1), b))
+    negative = np.where(minus, _full(a, np.negative(a)), _full(a, usual))
+    return np.where(b == 0, _full(a, 0), negative)
 
 
 def _mod(a: Array, b: Array) -> Array:
     """Floor remainder, of the divisor's sign; by zero 0."""
-    none = (b == 0) | (b == -1) if b.dtype.kind != "u" else b == 0
-    return np.where(none, np.zeros_like(a), np.remainder(a, np.where(none, np.ones_like(b), b)))
+    none = (b == 0) | ((b == -1) & (b.dtype.kind != "u"))
+    return np.where(none, _full(a, 0), _full(a, np.remainder(a, np.where(none, _full(b, 1), b))))
+
+
+def _full(like: Array, value: Any) -> Array:
+    """`value` in the dtype of `like`: a ufunc on one Python integer gives no array."""
+    return np.asarray(value, like.dtype)
 
 
 def _shift(op: Ops, dtype: DType, a: Array, n: Array) -> Array:
     """Shifts by 0 <= n < bits; any other n counts as `bits`, so that zeros or the sign are left."""
     inside = (n >= 0) & (n < dtype.bits)
-    places = np.where(inside, n, np.zeros_like(n))
+    places = np.where(inside, n, _full(n, 0))
     if op is Ops.SHL:
-        return np.where(inside, np.left_shift(a, places), np.zeros_like(a))
-    gone = np.where(a < 0, np.full_like(a, -1 if dtype.kind is Kind.INT else 0), np.zeros_like(a))
-    return np.where(inside, np.right_shift(a, places), gone)
+        return np.where(inside, np.left_shift(a, places), _full(a, 0))
+    sign = np.where(a < 0, _full(a, -1), _full(a, 0)) if dtype.kind is Kind.INT else _full(a, 0)
+    return np.where(inside, np.right_shift(a, places), sign)
 
 
 _INT: dict[Ops, Callable[..., Any]] = {

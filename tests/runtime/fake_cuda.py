@@ -1,0 +1,155 @@
+"""A GPU made of host memory, for the host side of launches: what is checked, copied, asked, kept.
+
+It stands in for cuda.core and the driver bindings.  A kernel runs as the Python function that
+`kernels` has under its name, called with addresses and scalars' bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+
+class Result(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+
+
+class Buffer:
+    """Memory with a 256-byte alignment."""
+
+    live = 0
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._memory = ctypes.create_string_buffer(size + 256)
+        self.handle = -(-ctypes.addressof(self._memory) // 256) * 256
+        Buffer.live += 1
+
+    def __del__(self) -> None:
+        Buffer.live -= 1
+
+    def fill(self, value: int, stream: Any) -> None:
+        ctypes.memset(self.handle, value, self.size)
+
+
+class Stream:
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.synced = 0
+
+    @staticmethod
+    def from_handle(handle: int) -> Stream:
+        return Stream(handle)
+
+    def sync(self) -> None:
+        self.synced += 1
+
+
+class FakeCUDA:
+    """Both modules, and a record of what was asked of them.
+
+    Attributes: core, driver; kernels by name; launches as (name, grid, block, shared bytes, stream
+    handle); current, the threads that set the context; free_bytes of memory; asked_shared bytes.
+    """
+
+    def __init__(self, sm: int = 80, free_bytes: int = 1 << 20) -> None:
+        self.kernels: dict[str, Callable[..., None]] = {}
+        self.launches: list[tuple[Any, ...]] = []
+        self.current: list[int] = []
+        self.trims: list[int] = []
+        self.asked_shared: list[int] = []
+        self.synced = 0
+        self.max_threads = 1024
+        self.free_bytes = free_bytes
+        self.cached_bytes = 0
+        self.fault = ""
+        self._sm = sm
+        self.legacy = Stream(1)
+        self.core = SimpleNamespace(
+            Device=self._open,
+            LEGACY_DEFAULT_STREAM=self.legacy,
+            Stream=Stream,
+            Buffer=Buffer,
+            EventOptions=lambda **given: given,
+            LaunchConfig=lambda **given: SimpleNamespace(**given),
+            ObjectCode=SimpleNamespace(from_cubin=self._load),
+            launch=self._launch,
+        )
+        attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic")
+        self.driver = SimpleNamespace(
+            CUfunction_attribute=attribute,
+            cuDeviceGet=lambda ordinal: (Result.CUDA_SUCCESS, ordinal),
+            cuDeviceGetCount=lambda: (Result.CUDA_SUCCESS, 1),
+            cuDriverGetVersion=lambda: (Result.CUDA_SUCCESS, 13000),
+            cuKernelSetAttribute=self._attribute,
+            cuMemcpyDtoHAsync=self._copy,
+            cuMemcpyHtoDAsync=self._copy,
+            cuMemGetInfo=lambda: (Result.CUDA_SUCCESS, self.free_bytes, 1 << 20),
+            cuMemPoolTrimTo=self._trim,
+        )
+        limits = dict(max_threads_per_block=1024, max_threads_per_multiprocessor=2048)
+        limits |= dict(max_block_dim_x=1024, max_block_dim_y=1024, max_block_dim_z=64)
+        limits |= dict(max_grid_dim_x=2**31 - 1, max_grid_dim_y=65535, max_grid_dim_z=65535)
+        limits |= dict(multiprocessor_count=7, warp_size=32, l2_cache_size=1 << 12)
+        limits |= dict(max_shared_memory_per_block=48 << 10)
+        limits |= dict(max_shared_memory_per_block_optin=163 << 10)
+        limits |= dict(max_shared_memory_per_multiprocessor=164 << 10)
+        limits |= dict(max_registers_per_multiprocessor=65536)
+        self._device = SimpleNamespace(
+            arch=str(sm),
+            name="Fake",
+            properties=SimpleNamespace(**limits),
+            set_current=lambda: self.current.append(threading.get_ident()),
+            sync=self._sync,
+            memory_resource=SimpleNamespace(allocate=self._allocate, handle=99),
+            create_stream=lambda obj=None: Stream(obj.__cuda_stream__()[1] if obj else 7),
+        )
+
+    def _open(self, _: int) -> Any:
+        return self._device
+
+    def _sync(self) -> None:
+        self.synced += 1
+        if self.fault:
+            raise RuntimeError(self.fault)
+
+    def _allocate(self, size: int, *, stream: Stream) -> Buffer:
+        if size > self.free_bytes:
+            raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: no\nmore")
+        return Buffer(size)
+
+    def _trim(self, pool: int, keep: int) -> tuple[Result]:
+        self.trims.append(keep)
+        self.free_bytes += self.cached_bytes
+        self.cached_bytes = 0
+        return (Result.CUDA_SUCCESS,)
+
+    def _copy(self, to: int, source: int, size: int, stream: int) -> tuple[Result]:
+        ctypes.memmove(to, source, size)
+        return (Result.CUDA_SUCCESS,)
+
+    def _attribute(self, what: str, value: int, kernel: Any, device: int) -> tuple[Result]:
+        self.asked_shared.append(value)
+        return (Result.CUDA_SUCCESS,)
+
+    def _load(self, code: bytes) -> Any:
+        def get_kernel(name: str) -> Any:
+            if self.fault:
+                raise RuntimeError(self.fault)
+            attributes = SimpleNamespace(max_threads_per_block=self.max_threads)
+            return SimpleNamespace(name=name, attributes=attributes, handle=name)
+
+        return SimpleNamespace(get_kernel=get_kernel)
+
+    def _launch(self, stream: Stream, config: Any, kernel: Any, *values: Any) -> None:
+        if self.fault:
+            raise RuntimeError(self.fault)
+        shape = (config.grid, config.block, config.shmem_size)
+        self.launches.append((kernel.name, *shape, stream.handle))
+        if kernel.name in self.kernels:
+            self.kernels[kernel.name](*values)

@@ -1,0 +1,331 @@
+"""show and parse are each other's inverse, for every op, record, constant and size of graph."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import alloc, reduce_over
+from uopc.dtype import DATA, FLOATS, SIGNED, AddrSpace, DType, dtypes
+from uopc.errors import UsageError
+from uopc.uop.node import UOp, alu, buffer, range_, sink
+from uopc.uop.ops import (
+    AccessArg,
+    AxisType,
+    Combine,
+    ConstArg,
+    IotaArg,
+    LaunchArg,
+    Ops,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    ShuffleArg,
+    StageArg,
+)
+from uopc.uop.text import index_text, parse, show
+
+F32 = dtypes.f32
+
+
+def assert_round_trip(u: UOp) -> None:
+    text = show(u)
+    assert parse(text) is u, text
+    assert show(parse(text)) == text
+
+
+def row_sum() -> UOp:
+    x, out = buffer(1, F32, (33, 1000)), buffer(0, F32, (33,))
+    row, column = range_(33, 0), range_(1000, 1, AxisType.REDUCE)
+    return sink(
+        out.index(row).store(reduce_over(x.index(row, column).load() * 2.0, column)).end(row)
+    )
+
+
+def test_text_of_a_kernel() -> None:
+    assert show(row_sum()) == (
+        "p0 = BUFFER f32[33]\n"
+        "r0 = RANGE 33 LOOP\n"
+        "%0 = INDEX(p0, r0) : f32\n"
+        "p1 = BUFFER f32[33, 1000]\n"
+        "%1 = MUL(r0, 1000)\n"
+        "r1 = RANGE 1000 REDUCE\n"
+        "%2 = ADD(%1, r1)\n"
+        "%3 = INDEX(p1, %2) : f32\n"
+        "%4 = LOAD(%3) : f32\n"
+        "%5 = MUL(%4, 2.0) : f32\n"
+        "%6 = REDUCE[ADD](%5, r1) : f32\n"
+        "%7 = STORE(%0, %6)\n"
+        "%8 = END(%7, r0)\n"
+        "%9 = SINK(%8)"
+    )
+    assert repr(row_sum()) == show(row_sum())
+
+
+def test_text_of_a_body() -> None:
+    body = buffer(0, dtypes.i8, (4, 8)).permute((1, 0)).pad(((1, 2), (0, 0)), -3).argmax()
+    assert show(body) == (
+        "p0 = BUFFER i8[4, 8]\n"
+        "%0 = PERMUTE[1, 0](p0) : i8[8, 4]\n"
+        "%1 = PAD[1:2, 0:0](%0, -3:i8) : i8[11, 4]\n"
+        "%2 = IOTA i32[4]\n"
+        "%3 = RESHAPE[1, 4](%2) : i32[1, 4]\n"
+        "%4 = EXPAND[11, 4](%3) : i32[11, 4]\n"
+        "%5 = TUPLE(%1, %4)\n"
+        "%6 = REDUCE[ARGMAX, 1](%5)\n"
+        "%7 = ITEM[1](%6) : i32[11]"
+    )
+    assert_round_trip(body)
+
+
+# ---- constants
+@pytest.mark.parametrize(
+    ("u", "text"),
+    [
+        (UOp.const(5, dtypes.index), "5"),
+        (UOp.const(-(1 << 80), dtypes.index), str(-(1 << 80))),
+        (UOp.const(5), "5:i32"),
+        (UOp.const(-(2**63), dtypes.i64), "-9223372036854775808:i64"),
+        (UOp.const(2**64 - 1, dtypes.u64), "18446744073709551615:u64"),
+        (UOp.const(True), "true"),
+        (UOp.const(False), "false"),
+        (UOp.const(0.1), "0.1"),
+        (UOp.const(1.0), "1.0"),
+        (UOp.const(-0.0), "-0.0"),
+        (UOp.const(1e10), "1e+10"),
+        (UOp.const(float("nan")), "nan"),
+        (UOp.const(float("-inf")), "-inf"),
+        (UOp.const(float("inf"), dtypes.f16), "inf:f16"),
+        (UOp.const(0.1, dtypes.bf16), "0.10009765625:bf16"),
+        (UOp.const(0.1, dtypes.f64), "0.1:f64"),
+        (UOp.const(448.0, dtypes.f8e4m3), "448.0:f8e4m3"),
+        (UOp(Ops.CONST, (), ConstArg(F32, 0x7FFFFFFF)), "0x7fffffff:f32"),
+        (UOp(Ops.CONST, (), ConstArg(dtypes.f16, 0xFC01)), "0xfc01:f16"),
+    ],
+)
+def test_constants(u: UOp, text: str) -> None:
+    assert show(u) == f"%0 = CONST {text}"
+    assert_round_trip(u)
+
+
+def test_equal_looking_constants_stay_apart() -> None:
+    likes = [
+        *(UOp.const(0.0), UOp.const(-0.0), UOp.const(0), UOp.const(False)),
+        *(UOp.const(0, dtypes.index), UOp.const(0.0, dtypes.f64), UOp.const(0.0, dtypes.f16)),
+    ]
+    assert len({show(u) for u in likes}) == len(set(likes)) == len(likes)
+
+
+@given(st.sampled_from(DATA), st.data())
+def test_every_bit_pattern(dtype: DType, data: st.DataObject) -> None:
+    lo, hi = (0, (1 << dtype.bits) - 1) if dtype.is_float else (dtype.min, dtype.max)
+    u = UOp(Ops.CONST, (), ConstArg(dtype, data.draw(st.integers(lo, hi))))
+    assert_round_trip(u)
+    assert_round_trip(alu(Ops.NE, u, u) if not dtype.storage else u)
+
+
+# ---- records
+X = buffer(0, F32, (4, 8))
+I0, YES = UOp.const(0, dtypes.index), UOp.const(True)
+SCALAR = buffer(3, F32, ())
+ELEMENT = X.index(I0)
+RECORDS = [
+    *(
+        UOp(Ops.RANGE, (), RangeArg(3, 7, kind, digit, instance, start, step))
+        for kind, digit, instance, start, step in [
+            *((k, "", 0, 0, 1) for k in AxisType),
+            *((AxisType.GLOBAL, "g", 0, 0, 1), (AxisType.UPCAST, "u", 12, 0, 1)),
+            *((AxisType.LOOP, "r", 0, 0, 1), (AxisType.LOOP, "p", 0, -4, -2)),
+            *((AxisType.LOOP, 'odd (#:) "\\\n é_0', 1, 5, 3), (AxisType.LOOP, "", -1, 0, 1)),
+        ]
+    ),
+    UOp(Ops.RANGE, (), RangeArg(-2, 1, AxisType.LOOP)),
+    UOp(Ops.BUFFER, (), ParamArg(12, dtypes.bf16, ())),
+    UOp(Ops.BUFFER, (), ParamArg(-1, dtypes.bool, (0, 3))),
+    UOp(Ops.BUFFER, (), ParamArg(0, F32, (2,), AddrSpace.SHARED)),
+    *(UOp(Ops.ALLOC, (), ParamArg(2, F32, (64,), space)) for space in AddrSpace),
+    *(UOp(Ops.REDUCE, (X,), ReduceArg(c, 2)) for c in (Combine.ADD, Combine.MUL, Combine.MAX)),
+    *(X.argmax(2), X.argmin(1), buffer(0, dtypes.bool, (4,)).reduce(Combine.AND)),
+    reduce_over(SCALAR, range_(4, 0), range_(5, 1), combine=Combine.MIN),
+    UOp(Ops.IOTA, (), IotaArg(0, dtypes.u8)),
+    *(X.reshape((32,)), X.reduce(Ops.ADD, 2).reshape((1, 1)).reshape(()), X.flip((0, 1))),
+    *(X.shrink(((1, 3), (0, 8))), X.pad(((0, 1), (2, 0)), 1.5)),
+    *(X.cast(dtypes.f8e5m2), X.bitcast(dtypes.u32), X.reshape((4, 1, 8)).expand((4, 5, 8))),
+    UOp(Ops.LOAD, (ELEMENT,), AccessArg(4)),
+    UOp(
+        Ops.STORE,
+        (ELEMENT, UOp(Ops.LOAD, (ELEMENT, YES, UOp.const(0.0)), AccessArg(4))),
+        AccessArg(4),
+    ),
+    *(
+        UOp(Ops.STAGE, (SCALAR, I0, I0, YES), StageArg(AddrSpace.SHARED, 8, e))
+        for e in (True, False)
+    ),
+    UOp(Ops.STAGE, (SCALAR, I0, I0, YES, range_(4, 0)), StageArg(AddrSpace.REG, 1)),
+    UOp(Ops.SHUFFLE, (SCALAR,), ShuffleArg(16)),
+    UOp(Ops.SINK),
+    sink(ELEMENT.store(1.0), launch=LaunchArg()),
+    sink(ELEMENT.store(1.0), launch=LaunchArg((1, 0), (2,), 4, False)),
+    sink(
+        X.after(ELEMENT.store(1.0).barrier(), range_(2, 1)).index(I0).store(2.0).end(range_(2, 1))
+    ),
+    *(SCALAR.after(ELEMENT.store(0.0)), SCALAR.fma(2.0, 3.0), SCALAR.ne(0.0).where(SCALAR, 1.0)),
+    UOp(Ops.TUPLE, (SCALAR, I0)),
+]
+
+
+@pytest.mark.parametrize("u", RECORDS, ids=lambda u: show(u).rpartition("\n")[2])
+def test_records(u: UOp) -> None:
+    assert_round_trip(u)
+
+
+def test_every_op_has_a_text() -> None:
+    seen = {x.op for u in RECORDS for x in u.toposort()} | {Ops.PERMUTE, Ops.CONST}
+    x, n = SCALAR, buffer(4, dtypes.i32, ())
+    for op in Ops:
+        if op in seen or op in (Ops.INDEX, Ops.LOAD, Ops.ITEM):
+            continue
+        built = 0
+        for operands in ((x,), (n,), (x, x), (n, n), (x, x, x)):
+            try:
+                u = UOp(op, operands)
+            except ValueError:
+                continue
+            assert_round_trip(u)
+            built += 1
+        assert built, op
+
+
+def test_ranges_and_memories_of_one_name_stay_apart() -> None:
+    a, b, c = (range_(n, 0) for n in (4, 5, 6))
+    same = a + b * c + range_(7, 0, AxisType.LOOP, start=3)
+    assert 'r0.2 = RANGE 5 LOOP axis=0 digit="" instance=0\n' in show(same)
+    assert_round_trip(same)
+    p = buffer(0, F32, (2,)).index(I0).store(buffer(0, F32, (3,)).index(I0).load())
+    assert "p0.2 = BUFFER f32[3] slot=0\n" in show(p)
+    assert_round_trip(p)
+    digit = UOp(Ops.RANGE, (), RangeArg(0, 4, AxisType.LOOP, "p"))
+    assert_round_trip(buffer(0, F32, (2,)).index(digit).load())
+
+
+# ---- random graphs
+@st.composite
+def graphs(draw: st.DrawFn) -> UOp:
+    """Elementwise and movement ops over a few leaves, then perhaps a kernel around them."""
+    dtype = draw(st.sampled_from((*FLOATS, *SIGNED)))
+    leaves = [
+        *(buffer(k, dtype, ()) for k in range(2)),
+        *(UOp.const(v, dtype) for v in (0, 1, 3)),
+        buffer(2, dtype, (2, 3)),
+    ]
+    pool = list(leaves)
+    for _ in range(draw(st.integers(1, 25))):
+        op = draw(
+            st.sampled_from((Ops.ADD, Ops.MUL, Ops.MAX, Ops.LT, Ops.NEG, Ops.CAST, Ops.RESHAPE))
+        )
+        x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
+        if op is Ops.NEG:
+            pool.append(-x)
+        elif op is Ops.CAST:
+            pool.append(UOp(Ops.CAST, (x,), draw(st.sampled_from(DATA))).cast(dtype))
+        elif op is Ops.RESHAPE:
+            pool.append(x.flip((0,)) if x.shape else x.reshape((1, 1)).expand((2, 3)))
+        elif op is Ops.LT:
+            pool.append(alu(Ops.LT, x, y).where(x, y))
+        else:
+            pool.append(alu(op, x, y))
+    return pool[-1]
+
+
+@given(graphs())
+def test_random_graphs(u: UOp) -> None:
+    assert_round_trip(u)
+
+
+# ---- size
+def test_deep_graph_is_built_shown_parsed_pickled_and_dies() -> None:
+    n = 50_000
+    x = u = range_(10, 0)
+    for k in range(n):
+        u = u + x if k % 2 else u * 3
+    text = show(u)
+    assert text.count("\n") == n
+    assert parse(text) is u
+    assert pickle.loads(pickle.dumps(u)) is u
+    assert index_text(u).endswith("r0") or index_text(u).endswith("3")
+    middle = weakref.ref(u.src[0])
+    del u
+    gc.collect()
+    assert middle() is None
+
+
+def test_wide_graph() -> None:
+    n = 50_000
+    out = buffer(0, F32, (n,))
+    u = sink(*(out.index(k).store(1.0) for k in range(n)))
+    assert_round_trip(u)
+    assert len(u.src) == n
+
+
+# ---- bad text
+GOOD = "r0 = RANGE 4 LOOP\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "at least one line"),
+        ("# only a comment", "at least one line"),
+        ("hello", "line 1 .* a line reads like"),
+        (GOOD + "%0 = PLUS(r0, 1)", "line 2 .*no op"),
+        (GOOD + "%0 = ADD(r0, r1)", "line 2 .*r1 is neither defined above nor a constant"),
+        (GOOD + "%0 = ADD(r0, 1.5)", "line 2 .*dtypes differ: index and f32"),
+        (GOOD + "%0 = ADD(r0)", "line 2 "),
+        (GOOD + "%0 = ADD(r0, 1) : f32", "line 2 .*the type is index, the line says f32"),
+        (GOOD + "%0 = ADD[3](r0, 1)", "line 2 .*ADD takes no arg"),
+        (GOOD + GOOD, "line 2 .*r0 is defined twice"),
+        ("x = RANGE 4 LOOP", "line 1 .*axis="),
+        ("r0 = RANGE 4 DIAGONAL", "line 1 .*DIAGONAL"),
+        ("r0 = RANGE 4 LOOP speed=3", "line 1 .*fields among axis"),
+        ("x = BUFFER f32[4]", "line 1 .*slot="),
+        ("p0 = BUFFER f33[4]", "line 1 .*no dtype is called 'f33'"),
+        ("%0 = CONST __import__", "line 1 "),
+        (GOOD + "%0 = ADD(r0, __import__('os'))", "line 2 "),
+        ("p0 = BUFFER f32[]\n%0 = CAST[f33](p0)", "line 2 .*f33"),
+        ("p0 = BUFFER f32[]\n%0 = STAGE[SHARED 8 twice](p0, 0, 0, true)", "line 2 .*exchange"),
+        ("%0 = TUPLE()", "line 1 "),
+    ],
+)
+def test_bad_text_names_the_line(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse(text)
+
+
+def test_comments_and_blank_lines() -> None:
+    assert parse("# a sum\n\nr0 = RANGE 4 LOOP  # rows\n  %7 = ADD(r0, 1)\n") is range_(4, 0) + 1
+
+
+# ---- messages
+def test_index_text() -> None:
+    a, b = range_(8, 0), UOp(Ops.RANGE, (), RangeArg(1, 4, AxisType.LOCAL, "l", 2))
+    p = buffer(1, F32, (64,))
+    for u, text in [
+        ((a * 1000 + b) // 4 % 7 - (a - (b - 3)), "(r0*1000 + l1_2) // 4 % 7 - (r0 - (l1_2 - 3))"),
+        ((a * 2 < 5) & b.ne(0), "(r0*2 < 5) & (l1_2 != 0)"),
+        (p.index(a + b).load() * -1.0, "p1[r0 + l1_2]*-1.0"),
+        (-(a + b), "-(r0 + l1_2)"),
+        (a - (b + 1) * 2, "r0 - (l1_2 + 1)*2"),
+        (a + b + (a + 1), "r0 + l1_2 + r0 + 1"),
+        (a.cast(dtypes.f32).exp(), "exp(f32(r0))"),
+        (alloc(AddrSpace.REG, slot=3).after(a).index(0), "a3[0]"),
+    ]:
+        assert index_text(u) == text
+    wide = a
+    for _ in range(40):
+        wide = wide * wide  # 2**40 leaves if written out
+    assert len(index_text(wide, 100)) <= 100
