@@ -1,7 +1,7 @@
 """The only reader of the environment.
 
 `Config.from_env()` is called once, by `uopc.config.current()`; everything else receives values.
-Nothing here changes generated code: whatever does is in Opts, Numerics or Target.
+Nothing here changes generated code: whatever does is in Opts or Target.
 """
 
 from __future__ import annotations

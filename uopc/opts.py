@@ -1,4 +1,4 @@
-"""Decisions as data: how each kernel axis is cut and mapped, and what the numbers may do.
+"""Decisions as data: how each kernel axis is cut and mapped.
 
 index of axis a = (((((g*K + k)*T + t)*U + u)*L + l)*V + v)
 with g blocks (or threads of a CPU), k serial loop, t inner loop (a CPU tile), u register copies,
@@ -166,15 +166,3 @@ class Opts:
                 mapping = f.name in ("blocks", "loop", "tile", "upcast", "local", "vector")
                 parts.append(f"{f.name}={dict(value) if mapping else value!r}")
         return f"Opts({', '.join(parts)})"
-
-
-@dataclass(frozen=True)
-class Numerics:
-    """What the numbers may do; part of the kernel, never touched by tuning.
-
-    exact_math, fixed_trees and fast_math are described in the book's appendix A; all off by default.
-    """
-
-    exact_math: bool = False
-    fixed_trees: bool = False
-    fast_math: bool = False

@@ -157,8 +157,13 @@ class Kernel:
 
     @property
     def source(self) -> Source:
-        """The text of the only step.  Raises UsageError where there are several (see `.steps`)."""
-        return self._only("source").source
+        """The text of the only step, with the user's file and line as comments.
+
+        Raises UsageError where there are several (see `.steps`; their `.source` has no comments: it
+        is what gets compiled and cached).
+        """
+        step = self._only("source")
+        return _render(step.program, step.source.name, self.device, self.target, origins=True)
 
     @property
     def launch_dims(self) -> tuple[Dims, Dims]:
@@ -340,12 +345,16 @@ def _step(root: UOp, opts: Opts, name: str, how: str, on: Target) -> Step:
     trace: Trace = [("index", root)]
     sink = lower(root, opts, trace)
     tree = linearize(sink)
+    return Step(sink, opts, tree, _render(tree, name, how, on), tuple(trace))
+
+
+def _render(tree: ProgramTree, name: str, how: str, on: Target, origins: bool = False) -> Source:
+    """The text that a device runs."""
     if how == "cuda":
-        source = render_cuda_text(tree, name, on)
-    else:
-        source = render_c(tree, name) if how == "cpu" else render_emulated(tree, name)
-        source.target = on
-    return Step(sink, opts, tree, source, tuple(trace))
+        return render_cuda_text(tree, name, on, origins)
+    if how == "cpu":
+        return render_c(tree, name, origins)
+    return render_emulated(tree, name, target=on, origins=origins)
 
 
 # ---- the kernel-level API: one stage at a time

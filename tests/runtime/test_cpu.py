@@ -13,6 +13,7 @@ import pytest
 from tests.runtime.sources import AXPY_C
 from uopc.config import Config
 from uopc.errors import DeviceError, ToolchainError, UsageError
+from uopc.render import emulate
 from uopc.runtime import cpu
 from uopc.runtime.arrays import address
 from uopc.runtime.cache import open_cache
@@ -147,8 +148,15 @@ def test_the_number_of_threads_is_the_configuration_s(tmp_path: Path) -> None:
 
 def test_a_kernel_that_fails_says_so(tmp_path: Path) -> None:
     kernel = cpu.load("int f(void **args) { return 7; }", "f", config=Config(cache_dir=tmp_path))
-    with pytest.raises(DeviceError, match="kernel f returned 7"):
+    with pytest.raises(DeviceError, match=r"kernel f returned 7: a kernel returns 0\."):
         kernel([])
+
+
+def test_what_an_emulated_kernel_returns_is_told(tmp_path: Path) -> None:
+    assert set(cpu.FAILURES) == {emulate.DEADLOCK, emulate.NO_MEMORY}
+    text = f"int f(void **args) {{ return {emulate.DEADLOCK}; }}"
+    with pytest.raises(DeviceError, match="kernel f returned 1: its warps wait at a barrier that"):
+        cpu.load(text, "f", config=Config(cache_dir=tmp_path))([])
 
 
 def test_a_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from uopc.uop.ops import ELEMENTWISE, Ops
 Env = Mapping[UOp, Array]
 
 #: floats where rules go wrong: zeros, infinities, NaN, denormals, the largest, ties
-SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -3.0, 0.1, 1 / 3, -1e-3, 65504.0)
+SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, 0.5, -3.0, 0.1, -1e-3, 2.0**-20)
 
 
 def scalar(slot: int, dtype: DType) -> UOp:
@@ -29,31 +29,29 @@ def between(axis: int, low: int, high: int) -> UOp:
 
 def values_of(leaf: UOp) -> Array:
     """Every value that a leaf can have; of wide dtypes those at the edges and around zero."""
-    d = leaf.dtype
     if leaf.op is Ops.RANGE:
         a = leaf.arg
         return a.start + a.step * np.arange(a.size, dtype=np.int64)
-    if d.is_float:
-        bits = np.array([1, 1 << (d.bits - 1) | 1, _largest_bits(d), _smallest_normal_bits(d)], object)
-        found = np.array(bits, f"u{d.bits // 8}").view(d.numpy)
-        return np.concatenate([np.array(SPECIAL).astype(d.numpy), found, -found])
+    return values_of_dtype(leaf.dtype)
+
+
+def values_of_dtype(d: DType) -> Array:
+    """Every value of a narrow dtype; the edges of a wide one and what is around zero."""
+    if d is dtypes.index:
+        return np.arange(-8, 9)
     if d is dtypes.bool:
         return np.array([False, True])
     if d.bits == 8:
-        return np.arange(d.min, d.max + 1).astype(d.numpy)
-    near = {d.min, d.min + 1, d.max - 1, d.max, *range(max(d.min, -9), 10), d.max // 3, d.max // 2 + 1}
-    return np.array(sorted(near), d.numpy)
-
-
-def _largest_bits(d: DType) -> int:
-    info = np.finfo(d.numpy) if d is not dtypes.bf16 else None
-    if info is not None:
-        return int(np.asarray(info.max, d.numpy).view(f"u{d.bits // 8}"))
-    return 0x7F7F
-
-
-def _smallest_normal_bits(d: DType) -> int:
-    return {dtypes.f16: 0x0400, dtypes.bf16: 0x0080, dtypes.f32: 0x00800000}.get(d, 1 << 52)
+        return np.arange(256, dtype=np.uint8).view(d.numpy)
+    if d.is_float:
+        unsigned = f"u{d.bits // 8}"
+        largest = np.array([-1, 1]).astype(d.numpy) * np.nextafter(
+            np.asarray(np.inf, d.numpy), np.asarray(0, d.numpy)
+        )
+        denormal = np.array([1, 2, 3], unsigned).view(d.numpy)
+        return np.concatenate([np.array(SPECIAL).astype(d.numpy), largest, denormal, -denormal])
+    edges = {d.min, d.min + 1, d.max - 1, d.max, d.max // 3, d.max // 2 + 1}
+    return np.array(sorted(edges | set(range(max(d.min, -9), 10))), d.numpy)
 
 
 def leaves_of(*roots: UOp) -> list[UOp]:
@@ -65,7 +63,7 @@ def leaves_of(*roots: UOp) -> list[UOp]:
     ]
 
 
-def grid(leaves: Sequence[UOp], limit: int = 40_000) -> dict[UOp, Array]:
+def grid(leaves: Sequence[UOp], limit: int = 1 << 16) -> dict[UOp, Array]:
     """All combinations of the leaves' values, thinned evenly beyond `limit`."""
     axes = [values_of(u) for u in leaves]
     total = int(np.prod([len(a) for a in axes], dtype=np.int64))
@@ -98,6 +96,10 @@ def evaluate(root: UOp, env: Env) -> Array:
             data = env[u.src[0].src[0]]
             read = data[np.asarray(memo[u.src[0]], np.int64) % len(data)]
             memo[u] = np.where(memo[u.src[1]], read, memo[u.src[2]]) if len(u.src) == 3 else read
+        elif u.op is Ops.STORE:
+            gate = memo[u.src[2]] if len(u.src) == 3 else np.asarray(True)
+            what = bits(memo[u.src[1]], u.src[1].dtype).astype(np.int64)
+            memo[u] = np.where(gate, memo[u.src[0]] * 1000 + what, -1)
         else:
             raise NotImplementedError(u.op)
     return memo[root]
@@ -111,10 +113,13 @@ def bits(x: Array, dtype: DType) -> Array:
     return np.where(np.isnan(x.astype(np.float64)), np.asarray(-1).astype(unsigned.dtype), unsigned)
 
 
-def check_same(before: UOp, after: UOp, env: Env | None = None) -> None:
-    """Both expressions are worth the same, bit for bit, for all values of their leaves."""
+def check_same(before: UOp, after: UOp, limit: int = 1 << 16) -> None:
+    """Both expressions are worth the same, bit for bit, for (up to `limit`) values of the leaves."""
     assert before.dtype is after.dtype, f"{before.dtype} became {after.dtype}"
-    env = env if env is not None else grid(leaves_of(before))
+    env = grid(leaves_of(before), limit)
+    for u in toposort(before):
+        if u.op is Ops.BUFFER and u.arg.shape:
+            env[u] = np.resize(values_of_dtype(u.dtype), u.arg.shape)
     a, b = (bits(evaluate(u, env), u.dtype) for u in (before, after))
     wrong = np.flatnonzero(np.atleast_1d(a != b))
     if wrong.size:

@@ -149,6 +149,10 @@ RECORDS = [
     UOp(Ops.BUFFER, (), ParamArg(-1, dtypes.bool, (0, 3))),
     UOp(Ops.BUFFER, (), ParamArg(0, F32, (2,), AddrSpace.SHARED)),
     *(UOp(Ops.ALLOC, (), ParamArg(2, F32, (64,), space)) for space in AddrSpace),
+    *(
+        UOp(Ops.ALLOC, (), ParamArg(2, F32, (64,), AddrSpace.REG, name))
+        for name in ("acc", "a", "x_1", "# : =")
+    ),
     *(UOp(Ops.REDUCE, (X,), ReduceArg(c, 2)) for c in (Combine.ADD, Combine.MUL, Combine.MAX)),
     *(X.argmax(2), X.argmin(1), buffer(0, dtypes.bool, (4,)).reduce(Combine.AND)),
     reduce_over(SCALAR, range_(4, 0), range_(5, 1), combine=Combine.MIN),
@@ -207,7 +211,7 @@ def test_ranges_and_memories_of_one_name_stay_apart() -> None:
     assert 'r0.2 = RANGE 5 LOOP axis=0 digit="" instance=0\n' in show(same)
     assert_round_trip(same)
     p = buffer(0, F32, (2,)).index(I0).store(buffer(0, F32, (3,)).index(I0).load())
-    assert "p0.2 = BUFFER f32[3] slot=0\n" in show(p)
+    assert 'p0.2 = BUFFER f32[3] slot=0 name=""\n' in show(p)
     assert_round_trip(p)
     digit = UOp(Ops.RANGE, (), RangeArg(0, 4, AxisType.LOOP, "p"))
     assert_round_trip(buffer(0, F32, (2,)).index(digit).load())

@@ -112,7 +112,7 @@ def _order(facts: KernelFacts, first: int) -> tuple[int, ...]:
 def _elementwise(facts: KernelFacts, aim: Aim) -> list[Opts]:
     x = _contiguous_axis(facts, facts.outputs)
     n, total = facts.sizes[x], math.prod(facts.sizes)
-    best = _elementwise_with(facts, aim, x, n, total, facts.vector(x), 2)
+    best = _elementwise_with(facts, aim, x, n, total, facts.vector(x), 1)
     plain = _elementwise_with(facts, aim, x, n, total, 1, 1)
     return [best] if best == plain else [best, plain]
 

@@ -6,6 +6,7 @@ A subclass says how it spells types, constants, helper functions, memories and h
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -83,6 +84,9 @@ class Renderer:
     }
     boolean: ClassVar[str] = "bool"
 
+    #: where the user wrote a statement's node, as a comment; never in text that is hashed
+    origins = False
+
     def __init__(self, program: ProgramTree, name: str) -> None:
         self.program, self.name = program, check_name(name)
         self.lines: list[str] = []
@@ -95,6 +99,10 @@ class Renderer:
     # ---- names
     def put(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
+
+    def put_from(self, u: UOp, line: str) -> None:
+        """A statement, with the user's file and line where they are shown."""
+        self.put(f"{line}  // {shown_origin(u)}" if self.origins and u.origins else line)
 
     def fresh(self, prefix: str) -> str:
         """prefix0, prefix1, ...: each once in a kernel."""
@@ -315,11 +323,11 @@ class Renderer:
     def store(self, u: UOp) -> None:
         gate = f"if ({self.expr(u.src[2])}) " if len(u.src) == 3 else ""
         if u.arg is None:
-            self.put(f"{gate}{self.element(u.src[0])} = {self.expr(u.src[1])};")
+            self.put_from(u, f"{gate}{self.element(u.src[0])} = {self.expr(u.src[1])};")
             return
         value = u.src[1]
         inside = self.expr(value.src[1], 11) if len(value.src) == 3 else None
-        self.put(gate + self.wide_copy(u.src[0].dtype, u.arg.width, self.element(u.src[0]), self.element(value.src[0]), inside))
+        self.put_from(u, gate + self.wide_copy(u.src[0].dtype, u.arg.width, self.element(u.src[0]), self.element(value.src[0]), inside))
 
     def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
         """A statement that copies `width` elements; zeros where `inside` is false."""
@@ -340,7 +348,7 @@ class Renderer:
     def let(self, u: UOp) -> None:
         text = self.expr(u)
         name = self.fresh("ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "t")
-        self.put(f"const {self.type_of(u)} {name} = {text};")
+        self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name
 
     def do(self, item: Do) -> None:
@@ -391,6 +399,13 @@ _CARRIED_AS_INTEGERS = {
     *(dtypes.i8, dtypes.u8, dtypes.i16, dtypes.u16, dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64),
     *(dtypes.f16, dtypes.bf16, *FP8),
 }
+
+
+def shown_origin(u: UOp) -> str:
+    """file:line where the user wrote u, relative to the working directory where that contains it."""
+    file, line = u.origins[0]
+    here = os.getcwd() + os.sep
+    return f"{file.removeprefix(here) if file.startswith(here) else os.path.basename(file)}:{line}"
 
 
 def _decimal(value: float, d: DType) -> str:

@@ -84,9 +84,11 @@ class CRenderer(Renderer):
         )
 
 
-def render_c(program: ProgramTree, name: str) -> Source:
-    """C text of a native CPU kernel."""
-    return CRenderer(program, name).render()
+def render_c(program: ProgramTree, name: str, origins: bool = False) -> Source:
+    """C text of a native CPU kernel.  origins: the user's file and line as comments."""
+    renderer = CRenderer(program, name)
+    renderer.origins = origins
+    return renderer.render()
 
 
 __all__ = ["CRenderer", "Declare", "render_c"]

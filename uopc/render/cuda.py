@@ -119,7 +119,7 @@ class CUDARenderer(Renderer):
             super().let(u)
             return
         text, name = self.shuffle(u), self.fresh("ok" if u.dtype is dtypes.bool else "t")
-        self.put(f"const {self.type_of(u)} {name} = {text};")
+        self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name
 
     def hardware(self, axes: tuple[Axis, ...], register: str) -> None:
@@ -186,9 +186,16 @@ def _is_shared(m: UOp) -> bool:
     return bool(space is AddrSpace.SHARED)
 
 
-def render_cuda(program: ProgramTree, name: str, target: str | Target = "sm_80") -> Source:
-    """CUDA text of a GPU kernel for one Target.  Raises TargetError beyond the target's limits."""
-    return CUDARenderer(program, name, named_target(target)).render()
+def render_cuda(
+    program: ProgramTree, name: str, target: str | Target = "sm_80", origins: bool = False
+) -> Source:
+    """CUDA text of a GPU kernel for one Target.  origins: the user's file and line as comments.
+
+    Raises TargetError beyond the target's limits.
+    """
+    renderer = CUDARenderer(program, name, named_target(target))
+    renderer.origins = origins
+    return renderer.render()
 
 
 __all__ = ["CUDARenderer", "Let", "render_cuda"]

@@ -409,6 +409,7 @@ def render_emulated(
     order: str = "forward",
     check: bool | None = None,
     target: str | Target = "sm_80",
+    origins: bool = False,
 ) -> Source:
     """C text that emulates a GPU kernel on a CPU, the same PROGRAM that the GPU gets.
 
@@ -420,6 +421,7 @@ def render_emulated(
         "shuffled(seed)".  Right kernels give the same bits in each.
     check: reserved; True is an error until there is a checked emulation.
     target: whose limit of shared memory counts.
+    origins: the user's file and line as comments.
 
     Raises
     ------
@@ -431,7 +433,9 @@ def render_emulated(
             f"check=True for kernel {name}: there is no checked emulation yet. Leave check out to "
             "emulate without looking for races and stray accesses."
         )
-    return EmulationRenderer(program, name, order, named_target(target)).render()
+    renderer = EmulationRenderer(program, name, order, named_target(target))
+    renderer.origins = origins
+    return renderer.render()
 
 
 __all__ = ["DEADLOCK", "NO_MEMORY", "EmulationRenderer", "render_emulated"]

@@ -28,8 +28,8 @@ from uopc.runtime.cache import cache_key, open_cache
 from uopc.runtime.report import report
 
 CANDIDATES = ("gcc", "clang", "cc")
-#: -O by language: emulated kernels run once or twice, so compiling them is what costs
-OPTIMISE = {"c": "-O3", "emulated": "-O1"}
+#: -O by language: -O3 makes emulated kernels with barriers compile and run slower, not faster
+OPTIMISE = {"c": "-O3", "emulated": "-O2"}
 #: Values stay as written: products and sums fuse only where the IR has FMA, and nothing is
 #: reassociated.  errno and traps are not observed.  Overflow is made defined by the text itself (it
 #: is compiled as CUDA too, which has no such switch), so there is no -fwrapv.
@@ -38,6 +38,11 @@ FLAGS = (
     *("-fno-strict-aliasing", "-w", "-shared", "-fPIC"),
 )
 _LIBRARIES = ("-lm",)
+#: what an emulated kernel says by its return value (`uopc.render.emulate`)
+FAILURES = {
+    1: "its warps wait at a barrier that others never reach",
+    2: "there is no memory for a block's state",
+}
 _OPENMP = "#pragma omp"
 
 
@@ -102,7 +107,8 @@ class Kernel:
             self._library.omp_set_num_threads(self._threads)
         pointers = _ffi.new("void *[]", [_ffi.cast("void *", a) for a in addresses])
         if code := self._run(pointers):
-            raise DeviceError(f"kernel {self.name} returned {code}; a kernel returns 0")
+            why = FAILURES.get(code, "a kernel returns 0")
+            raise DeviceError(f"kernel {self.name} returned {code}: {why}.")
 
 
 def load(text: str, name: str, language: str = "c", config: Config | None = None) -> Kernel:

@@ -258,7 +258,7 @@ class CUDA:
 
     def to_device(self, array: HostArray, stream: Any = None) -> DeviceArray:
         """A copy of a numpy array on the device; the copy is done when this returns."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         on = self.stream(stream)
         made = self.empty(array.shape, array.dtype, on)
         if made.size:
@@ -304,7 +304,11 @@ class CUDA:
             name = rendered.name
         if name is None:
             raise UsageError("a bare text needs the name of its kernel.")
-        arch = arch_for(name, rendered.target, self.target) if rendered else self.target.name
+        arch = (
+            arch_for(name, rendered.target, self.target)
+            if rendered is not None
+            else self.target.name
+        )
         key = (name, arch, source, *_shape_of_call(rendered))
         with self._lock:
             if found := self._functions.get(key):

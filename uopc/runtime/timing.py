@@ -23,6 +23,8 @@ from uopc.runtime.cuda import CUDA
 IDLE_S = 0.005
 #: bytes a CPU writes to flush its caches: beyond the last level of most
 _CPU_FLUSH_BYTES = 64 << 20
+#: how often the GPU's L2 is flushed before a sample: long enough to queue a few launches meanwhile
+_FLUSHES = 12
 
 
 class Clock(Protocol):
@@ -115,7 +117,8 @@ class CUDAClock:
     def sample_s(self, run: Callable[[], object]) -> float:
         gpu, stream = self._gpu, self._stream
         gpu.synchronize()
-        self._buffer.fill(0, stream=stream)
+        for _ in range(_FLUSHES):
+            self._buffer.fill(0, stream=stream)
         start = gpu.record(stream)
         run()
         return gpu.elapsed_ms(start, gpu.record(stream)) * 1e-3

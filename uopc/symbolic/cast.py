@@ -9,7 +9,7 @@ from __future__ import annotations
 from uopc.dtype import DType, Kind, dtypes
 from uopc.symbolic.values import const_like, decided, float_like, value, within
 from uopc.uop.facts import bounds, exact_bounds, of_dtype
-from uopc.uop.match import ANY, BOOL, INDEX, INTS, WRAP, Rule, const, node, var
+from uopc.uop.match import ANY, BOOL, FLOAT, INDEX, INTS, WRAP, Rule, const, node, var
 from uopc.uop.node import UOp, alu
 from uopc.uop.ops import Ops
 
@@ -94,19 +94,17 @@ def _arithmetic(op: Ops) -> tuple[Rule, Rule, Rule]:
     )
 
 
+def _itself(x: UOp, u: UOp) -> UOp | None:
+    return x if x.dtype is u.dtype else None
+
+
+DATA = WRAP | FLOAT | BOOL
 RULES = [
-    Rule(
-        "cast-to-itself", x.cast().named("u"), lambda x, u: x if x.dtype is u.dtype else None, ANY
-    ),
+    Rule("cast-to-itself", x.cast().named("u"), _itself, ANY),
     Rule("cast-by-bounds", var("x", INTS | BOOL).cast().named("u"), decided),
     Rule("cast-twice", x.cast().named("a").cast().named("u"), _cast_twice, ANY),
     Rule("cast-to-bool", x.cast(), _to_bool, BOOL),
-    Rule(
-        "bitcast-to-itself",
-        x.bitcast().named("u"),
-        lambda x, u: x if x.dtype is u.dtype else None,
-        ANY,
-    ),
-    Rule("bitcast-twice", x.bitcast().bitcast().named("u"), lambda x, u: x.bitcast(u.dtype), ANY),
+    Rule("bitcast-to-itself", x.bitcast().named("u"), _itself, DATA),
+    Rule("bitcast-twice", x.bitcast().bitcast().named("u"), lambda x, u: x.bitcast(u.dtype), DATA),
     *(r for op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD) for r in _arithmetic(op)),
 ]

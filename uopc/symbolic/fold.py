@@ -10,10 +10,10 @@ import operator
 from collections.abc import Callable
 
 from uopc.symbolic.values import const_like, value
-from uopc.uop.match import ANY, Rule, const, node
+from uopc.uop.match import ANY, BOOL, FLOAT, INTS, WRAP, Holds, Rule, const, node
 from uopc.uop.node import UOp
 from uopc.uop.numbers import fold_const
-from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, UNARY, Ops
+from uopc.uop.ops import UNARY, Ops
 
 a, b, c = const("a"), const("b"), const("c")
 #: integer folding that needs no array
@@ -33,9 +33,18 @@ def _fold(u: UOp) -> UOp | None:
     return UOp(Ops.CONST, (), fold_const(u.op, [s.arg for s in u.src], to))
 
 
-def _rule(op: Ops) -> Rule:
+def _rule(op: Ops, holds: Holds) -> Rule:
     count = 1 if op in UNARY else 3 if op in (Ops.WHERE, Ops.FMA) else 2
-    return Rule(f"fold-{op.name.lower()}", node(op, *(a, b, c)[:count]).named("u"), _fold, ANY)
+    return Rule(f"fold-{op.name.lower()}", node(op, *(a, b, c)[:count]).named("u"), _fold, holds)
 
 
-RULES = [_rule(op) for op in Ops if op in ELEMENTWISE - TRANSCENDENTAL]
+_OPS: dict[Holds, tuple[Ops, ...]] = {
+    INTS | FLOAT: (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG),
+    FLOAT: (Ops.DIV, Ops.FMA, Ops.SQRT, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT),
+    INTS: (Ops.IDIV, Ops.MOD),
+    WRAP: (Ops.SHL, Ops.SHR),
+    WRAP | BOOL: (Ops.AND, Ops.OR, Ops.XOR, Ops.NOT),
+    WRAP | FLOAT | BOOL: (Ops.BITCAST,),
+    ANY: (Ops.MAX, Ops.MIN, Ops.LT, Ops.EQ, Ops.NE, Ops.WHERE, Ops.CAST),
+}
+RULES = [_rule(op, holds) for holds, ops in _OPS.items() for op in ops]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from uopc.symbolic import index
 from uopc.symbolic.values import const_like, value
 from uopc.uop.facts import free, key
-from uopc.uop.match import ANY, BOOL, FLOAT, INDEX, INTS, WRAP, Holds, Rule, const, node, var
+from uopc.uop.match import BOOL, FLOAT, INDEX, INTS, WRAP, Holds, Rule, const, node, var
 from uopc.uop.node import UOp, alu
 from uopc.uop.ops import Ops
 
@@ -24,7 +24,7 @@ LIMIT = 64
 _POSITION = {op: n for n, op in enumerate(Ops)}
 _COMMUTE: dict[Ops, Holds] = {
     Ops.ADD: WRAP | FLOAT,
-    Ops.MUL: ANY,
+    Ops.MUL: INTS | FLOAT,
     Ops.MAX: INTS | FLOAT,
     Ops.MIN: INTS | FLOAT,
     Ops.AND: WRAP,

@@ -5,11 +5,12 @@ Both sides of a choice are pure, so a rule may evaluate a side that is not taken
 
 from __future__ import annotations
 
-from uopc.uop.match import ANY, BOOL, EFFECT, FLOAT, INTS, Rule, node, var
+from uopc.uop.match import ANY, BOOL, EFFECT, FLOAT, INTS, WRAP, Rule, node, var
 from uopc.uop.node import UOp, derive
 from uopc.uop.ops import Ops
 
 p, q, x, y, z = var("p", BOOL), var("q", BOOL), var("x"), var("y"), var("z")
+DATA = WRAP | FLOAT | BOOL
 
 
 def _ungated(u: UOp, count: int) -> UOp:
@@ -55,7 +56,7 @@ RULES = [
     Rule("where-equal-other", x.eq(y).where(x, y), lambda y: y, INTS),
     Rule("where-equal-same", x.eq(y).where(y, x), lambda x: x, INTS),
     # gates
-    Rule("load-always", node(Ops.LOAD, x, True, y).named("u"), lambda u: _ungated(u, 1), ANY),
-    Rule("load-never", node(Ops.LOAD, x, False, y).named("u"), _unread, ANY),
+    Rule("load-always", node(Ops.LOAD, x, True, y).named("u"), lambda u: _ungated(u, 1), DATA),
+    Rule("load-never", node(Ops.LOAD, x, False, y).named("u"), _unread, DATA),
     Rule("store-always", node(Ops.STORE, x, y, True).named("u"), lambda u: _ungated(u, 2), EFFECT),
 ]

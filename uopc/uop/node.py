@@ -718,7 +718,7 @@ def _reduce(src: tuple[UOp, ...], arg: ReduceArg) -> Inferred:
     if tupled != (tuple_of(x) is not None):
         raise _fail("REDUCE", f"{arg.combine!r} reduces {'a TUPLE' if tupled else 'one value'}, got {x.op}")
     bits = arg.combine in (Combine.AND, Combine.OR, Combine.XOR)
-    if not tupled and (bits == x.dtype.is_float or x.dtype.storage or x.dtype is dtypes.void):
+    if not tupled and (bits and x.dtype.is_float or x.dtype.storage or x.dtype is dtypes.void):
         raise _fail("REDUCE", f"{arg.combine!r} is not defined for {x.dtype}")
     if x.dtype is dtypes.bool and arg.combine in (Combine.ADD, Combine.MUL):
         raise _fail("REDUCE", f"{arg.combine!r} of bool: cast to an integer first")

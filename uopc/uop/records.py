@@ -30,9 +30,8 @@ from uopc.uop.ops import (
 )
 
 _PREFIX = {AddrSpace.GLOBAL: "p", AddrSpace.SHARED: "s", AddrSpace.REG: "a"}
-_FROM_PREFIX = {p: space for space, p in _PREFIX.items()}
 _RANGE_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)(?:_([1-9]\d*))?")
-_MEMORY_NAME = re.compile(r"([psa])(0|[1-9]\d*)")
+_MEMORY_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _PUNCTUATION = re.compile(r'[^\w\\"]')  # what a line reads as its own
 _POINT = re.compile(r"[.en]")
@@ -88,15 +87,15 @@ def range_name(a: RangeArg) -> str:
 
 
 def memory_name(a: ParamArg) -> str:
-    """p GLOBAL, s SHARED, a REG (an accumulator or array), then the slot."""
-    return f"{_PREFIX[a.addrspace]}{a.slot}"
+    """What it holds, or p GLOBAL, s SHARED, a REG (an array), then the slot: acc3, p0."""
+    return f"{a.name or _PREFIX[a.addrspace]}{a.slot}"
 
 
 def leaf_name(op: Ops, arg: Any) -> str:
     """The name that a BUFFER, ALLOC or RANGE would like; "" where none can be made of it."""
     name = range_name(arg) if op is Ops.RANGE else memory_name(arg)
     known = _range_fields(name) if op is Ops.RANGE else _memory_fields(name)
-    plain = (arg.axis, arg.digit, arg.instance) if op is Ops.RANGE else (arg.slot, arg.addrspace)
+    plain = (arg.axis, arg.digit, arg.instance) if op is Ops.RANGE else (arg.slot, arg.name)
     return name if known == plain else ""
 
 
@@ -105,19 +104,21 @@ def _range_fields(name: str) -> tuple[int, str, int] | None:
     return None if m is None else (int(m[2]), "" if m[1] == "r" else m[1], int(m[3] or 0))
 
 
-def _memory_fields(name: str) -> tuple[int, AddrSpace] | None:
+def _memory_fields(name: str) -> tuple[int, str] | None:
     m = _MEMORY_NAME.fullmatch(name)
-    return None if m is None else (int(m[2]), _FROM_PREFIX[m[1]])
+    return None if m is None else (int(m[2]), "" if m[1] in _PREFIX.values() else m[1])
+
+
+def _quoted(text: str) -> str:
+    inner = json.dumps(text)[1:-1]
+    return '"' + _PUNCTUATION.sub(lambda m: f"\\u{ord(m[0]):04x}", inner) + '"'
 
 
 def range_text(a: RangeArg, name: str) -> str:
     """9 GLOBAL, and what neither the name nor the defaults tell."""
     parts = [str(a.size), a.kind.name]
     if _range_fields(name) != (a.axis, a.digit, a.instance):
-        quoted = (
-            '"' + _PUNCTUATION.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(a.digit)[1:-1]) + '"'
-        )
-        parts += [f"axis={a.axis}", f"digit={quoted}", f"instance={a.instance}"]
+        parts += [f"axis={a.axis}", f"digit={_quoted(a.digit)}", f"instance={a.instance}"]
     parts += [
         f"{f}={v}" for f, v, usual in (("start", a.start, 0), ("step", a.step, 1)) if v != usual
     ]
@@ -138,11 +139,12 @@ def parse_range(text: str, name: str) -> RangeArg:
 
 
 def memory_text(a: ParamArg, name: str) -> str:
-    """f32[33, 1000], its space if that is not GLOBAL, and the slot if the name does not tell it."""
+    """f32[33, 1000], its space if not GLOBAL, slot and name where the leaf is called otherwise."""
     text = type_text(a.dtype, a.shape, always=True)
     if a.addrspace is not AddrSpace.GLOBAL:
         text = f"{a.addrspace.name} {text}"
-    return text if _memory_fields(name) == (a.slot, a.addrspace) else f"{text} slot={a.slot}"
+    told = _memory_fields(name) == (a.slot, a.name)
+    return text if told else f"{text} slot={a.slot} name={_quoted(a.name)}"
 
 
 def parse_memory(text: str, name: str) -> ParamArg:
@@ -150,14 +152,15 @@ def parse_memory(text: str, name: str) -> ParamArg:
     if m is None:
         raise ValueError("a memory reads like SHARED f32[33, 1000]")
     space = AddrSpace[m[1] or "GLOBAL"]
-    told = _memory_fields(name)
-    slot = told[0] if told is not None and told[1] is space else None
-    for _, value in _fields(m[3], ("slot",)):
-        slot = int(value)
-    if slot is None:
+    fields: dict[str, Any] = {}
+    if (told := _memory_fields(name)) is not None:
+        fields = dict(zip(("slot", "name"), told, strict=True))
+    for field, value in _fields(m[3], ("slot", "name")):
+        fields[field] = json.loads(value) if field == "name" else int(value)
+    if "slot" not in fields:
         raise ValueError(f"{name} tells no slot; write slot=...")
     d, shape = parse_type(m[2])
-    return ParamArg(slot, d, shape, space)
+    return ParamArg(shape=shape, dtype=d, addrspace=space, **fields)
 
 
 def _fields(text: str, known: tuple[str, ...]) -> list[tuple[str, str]]:

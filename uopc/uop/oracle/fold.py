@@ -40,7 +40,7 @@ def fold(
     while (n := x.shape[-1]) > 1:
         half = elementwise(_OPS[combine], dtype, [x[..., : n // 2], x[..., n // 2 : n // 2 * 2]])
         x = np.concatenate((half, x[..., n - 1 :]), axis=-1) if n % 2 else half
-    return (np.ascontiguousarray(x[..., 0]),)
+    return (x[..., 0].copy(),)
 
 
 def _first(

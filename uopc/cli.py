@@ -1,0 +1,126 @@
+"""The command line: `uopc demo`, `doctor`, `show` and `cache`.
+
+Errors that uopc raises on purpose are printed as their message: exit 2 where what was asked for is
+at fault, 1 for any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from uopc import __version__
+from uopc.demo import IMAGES, demo
+from uopc.doctor import doctor
+from uopc.errors import UopcError, UsageError
+from uopc.printing import console, mib
+from uopc.runtime.cache import clear, status
+from uopc.show import View, show
+
+FAILED, USAGE = 1, 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; `arguments` without the program's name.  Returns its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code = _run(options)
+        sys.stdout.flush()
+        return code
+    except UopcError as error:
+        message = Text.assemble(("uopc: ", "bold red"), str(error))
+        console(stderr=True).print(message, soft_wrap=True)
+        return USAGE if isinstance(error, UsageError) else FAILED
+    except BrokenPipeError:  # the reader, a pager or head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = console()
+    if options.command == "demo":
+        return demo(out, options.images)
+    if options.command == "doctor":
+        return doctor(out)
+    if options.command == "show":
+        return show(out, options.what, options.target, options.opts, options.view)
+    if options.command == "cache":
+        return cache(out, options.clear)
+    _parser().print_help()
+    return 0
+
+
+def cache(out: Console, empty: bool) -> int:
+    """Say what the cache of compiled kernels holds, or empty it."""
+    if empty:
+        removed = clear()
+        left = status()
+        out.print(f"removed {removed} entries from {left.folder}", soft_wrap=True)
+        if left.entries:
+            out.print(f"{left.entries} entries could not be removed: is the folder writable?")
+            return FAILED
+        return 0
+    now = status()
+    out.print(f"{now.folder}", soft_wrap=True)
+    out.print(f"{now.entries} entries, {mib(now.size_bytes)} of {mib(now.limit_bytes)}")
+    if now.problem:
+        out.print(f"not used: {now.problem}", soft_wrap=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="uopc", description="A kernel compiler to read.")
+    parser.add_argument("--version", action="version", version=f"uopc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+
+    run = commands.add_parser(
+        "demo",
+        help="classify handwritten digits on every device, beside numpy",
+        description="Classify MNIST digits by the nearest class mean: three kernels, their CUDA "
+        "source, launch and resources, run on every usable device and compared with numpy.",
+    )
+    run.add_argument(
+        "--images", type=int, default=IMAGES, metavar="N", help=f"the first N (default {IMAGES})"
+    )
+
+    commands.add_parser(
+        "doctor",
+        help="what is installed, what is missing and how to get it",
+        description="Look at compilers, driver, cache and settings, and run a small kernel on each "
+        "usable device. Exit code 0 if one of them works.",
+    )
+
+    look = commands.add_parser(
+        "show",
+        help="source, launch and resources of a kernel of yours",
+        description="Import FILE and show the kernel that NAME is: a shaped body, a list of them, "
+        "a function without arguments that returns one, a SINK, or a compiled Kernel.",
+    )
+    look.add_argument("what", metavar="FILE:NAME")
+    look.add_argument(
+        "--target", help="cpu, emulated, cuda, or an arch such as sm_90a (default: this GPU, or sm_80)"
+    )
+    look.add_argument(
+        "--opts", metavar="JSON", help='every choice, such as \'{"local": {"0": 8}, "upcast": {"0": 2}}\''
+    )
+    view = look.add_mutually_exclusive_group()
+    for name, text in (
+        (View.PTX, "the PTX instead of the source"),
+        (View.SASS, "the GPU's instructions instead of the source"),
+        (View.STEPS, "the graph after every pass as well"),
+    ):
+        view.add_argument(
+            f"--{name.value}", dest="view", action="store_const", const=name, default=View.SOURCE, help=text
+        )
+
+    keep = commands.add_parser("cache", help="the cache of compiled kernels: where, how large")
+    keep.add_argument("--clear", action="store_true", help="remove every entry")
+    return parser
