@@ -106,10 +106,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     look.add_argument("what", metavar="FILE:NAME")
     look.add_argument(
-        "--target", help="cpu, emulated, cuda, or an arch such as sm_90a (default: this GPU, or sm_80)"
+        "--target",
+        help="cpu, emulated, cuda, or an arch such as sm_90a (default: this GPU, or sm_80)",
     )
     look.add_argument(
-        "--opts", metavar="JSON", help='every choice, such as \'{"local": {"0": 8}, "upcast": {"0": 2}}\''
+        "--opts",
+        metavar="JSON",
+        help='every choice, such as \'{"local": {"0": 8}, "upcast": {"0": 2}}\'',
     )
     view = look.add_mutually_exclusive_group()
     for name, text in (
@@ -118,7 +121,12 @@ def _parser() -> argparse.ArgumentParser:
         (View.STEPS, "the graph after every pass as well"),
     ):
         view.add_argument(
-            f"--{name.value}", dest="view", action="store_const", const=name, default=View.SOURCE, help=text
+            f"--{name.value}",
+            dest="view",
+            action="store_const",
+            const=name,
+            default=View.SOURCE,
+            help=text,
         )
 
     keep = commands.add_parser("cache", help="the cache of compiled kernels: where, how large")

@@ -75,7 +75,9 @@ def digits(count: int = IMAGES) -> Digits:
     try:
         data = resources.files("uopc").joinpath(_DATA).read_bytes()
     except OSError as error:
-        raise ToolchainError(f"the demo's images are missing ({error}). Install uopc again.") from None
+        raise ToolchainError(
+            f"the demo's images are missing ({error}). Install uopc again."
+        ) from None
     with np.load(io.BytesIO(data)) as file:
         images, labels = file["images"][:count], file["labels"][:count]
     return Digits(np.ascontiguousarray(images.reshape(count, -1)), np.ascontiguousarray(labels))
@@ -247,7 +249,9 @@ def _timed(device: str, name: str, body: UOp, *inputs: Array) -> Ran:
 def compare_means(got: Array, wanted: Reference) -> Compared:
     """Bit for bit."""
     wrong = int((got.view(np.uint32) != wanted.means.view(np.uint32)).sum())
-    return Compared(not wrong, f"{wrong:,} of {got.size:,} differ" if wrong else "equal bit for bit")
+    return Compared(
+        not wrong, f"{wrong:,} of {got.size:,} differ" if wrong else "equal bit for bit"
+    )
 
 
 def compare_distances(got: Array, wanted: Reference) -> Compared:

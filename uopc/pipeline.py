@@ -99,15 +99,16 @@ def finish(root: UOp) -> ProgramTree:
 # ---- the compiled kernel
 @dataclass(frozen=True)
 class Step:
-    """One launch of a compiled kernel: the graph in LOOPS, its Opts and its text.
+    """One launch of a compiled kernel: the graph in LOOPS, its Opts, its tree and its text.
 
-    reads and writes name slots; slots of partial results are past the caller's.
+    runs is the text that its device runs: the source, or its emulation where there is no such GPU.
     """
 
     sink: UOp
     opts: Opts
     program: ProgramTree
     source: Source
+    runs: Source
     trace: tuple[tuple[str, UOp], ...] = field(repr=False)
 
     @property
@@ -163,7 +164,7 @@ class Kernel:
         is what gets compiled and cached).
         """
         step = self._only("source")
-        return _render(step.program, step.source.name, self.device, self.target, origins=True)
+        return _render(step.program, step.source.name, step.source.language, self.target, origins=True)
 
     @property
     def launch_dims(self) -> tuple[Dims, Dims]:
@@ -241,7 +242,7 @@ class Kernel:
             cuda.run_cuda(step.source, step.source.name, *step.launch_dims, *arrays, stream=stream)
             return
         if self._programs is None:
-            self._programs = [Program(s.source, s.source.name) for s in self.steps]
+            self._programs = [Program(s.runs, s.runs.name) for s in self.steps]
         self._programs[n](*arrays)
 
     def __repr__(self) -> str:
@@ -258,8 +259,9 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
     body: shaped value over BUFFERs; its outputs get slots after the last one used.
     opts: every choice; None chooses, and on a GPU target takes the next candidate where ptxas
         reports a spill, a stack frame or a serialised wgmma.
-    target: "cpu", "emulated" (a GPU kernel run by the emulator), "cuda" (this machine's GPU), "sm_NN"
-        or a Target.  None: cuda where it is usable, else emulated.
+    target: "cpu", "emulated" (a GPU kernel as the C text that emulates it), "cuda" (this machine's
+        GPU), "sm_NN" or a Target (CUDA text; a call emulates it where there is no such GPU).  None:
+        cuda where it is usable, else emulated.
     name: of the kernel in its source.
 
     Raises UsageError, TargetError or ToolchainError, each naming the value and the option to change.
@@ -267,7 +269,7 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
     bodies = [body] if isinstance(body, UOp) else list(body)
     if not bodies:
         raise UsageError("compile got no body")
-    how, on = _where(target)
+    how, language, on = _where(target)
     free = _free_slot(bodies)
     outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
     if any(prod(b.shape) == 0 for b in bodies):
@@ -280,41 +282,41 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
         ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
-    steps, partials = _first_that_fits(root, ranked, free + len(bodies), name, how, on, chosen=opts is None)
+    steps, partials = _first_that_fits(root, ranked, free + len(bodies), name, how, language, on, chosen=opts is None)
     return Kernel(steps, how, on, bodies, outs, partials)
 
 
-def _where(target: str | Target | None) -> tuple[str, Target]:
-    """(device, Target) that a user's word stands for."""
+def _where(target: str | Target | None) -> tuple[str, str, Target]:
+    """(device, language of the source, Target) that a user's word stands for."""
     if target is None:
         target = device.default_device()
     if target == "cuda":
         if reason := cuda.why_unusable():
             raise ToolchainError(reason)
-        return "cuda", cuda.device_target()
+        return "cuda", "cuda", cuda.device_target()
     if target == "emulated":
-        return "emulated", named_target("sm_80")
+        return "emulated", "emulated", named_target("sm_80")
     on = named_target(target)
     if on is CPU:
-        return "cpu", on
+        return "cpu", "c", on
     here = not cuda.why_unusable() and cuda.device_target().sm == on.sm
-    return ("cuda" if here else "emulated"), on
+    return ("cuda" if here else "emulated"), "cuda", on
 
 
 def _first_that_fits(
-    root: UOp, ranked: Sequence[Opts], slot: int, name: str, how: str, on: Target, chosen: bool
+    root: UOp, ranked: Sequence[Opts], slot: int, name: str, how: str, language: str, on: Target, chosen: bool
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
     first: tuple[tuple[Step, ...], list[UOp]] | None = None
     refused: TargetError | None = None
     for opts in ranked:
         try:
-            made = _steps(root, opts, slot, name, how, on)
+            made = _steps(root, opts, slot, name, how, language, on)
         except TargetError as error:
             refused = error
             continue
         first = first or made
-        if not chosen or how == "emulated" or not on.is_gpu or not any(_spills(s) for s in made[0]):
+        if not chosen or language != "cuda" or not any(_spills(s) for s in made[0]):
             return made
     if first is None:
         assert refused is not None
@@ -327,32 +329,36 @@ def _spills(step: Step) -> bool:
     return bool(r.stack_bytes or r.spill_store_bytes or r.spill_load_bytes or r.remarks)
 
 
-def _steps(root: UOp, opts: Opts, slot: int, name: str, how: str, on: Target) -> tuple[tuple[Step, ...], list[UOp]]:
+def _steps(
+    root: UOp, opts: Opts, slot: int, name: str, how: str, language: str, on: Target
+) -> tuple[tuple[Step, ...], list[UOp]]:
     """One step, or one per half of a reduction split over the grid."""
     steps: list[Step] = []
     partials: list[UOp] = []
     while split_axis(root, opts) is not None:
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
-        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, on))
+        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, language, on))
         facts = KernelFacts.of_indexed(root)
         opts = choose_gpu.rank(facts, choose_gpu.Aim(on, split=False))[0]
-    steps.append(_step(root, opts, name, how, on))
+    steps.append(_step(root, opts, name, how, language, on))
     return tuple(steps), partials
 
 
-def _step(root: UOp, opts: Opts, name: str, how: str, on: Target) -> Step:
+def _step(root: UOp, opts: Opts, name: str, how: str, language: str, on: Target) -> Step:
     trace: Trace = [("index", root)]
     sink = lower(root, opts, trace)
     tree = linearize(sink)
-    return Step(sink, opts, tree, _render(tree, name, how, on), tuple(trace))
+    source = _render(tree, name, language, on)
+    runs = _render(tree, name, "emulated", on) if (how, language) == ("emulated", "cuda") else source
+    return Step(sink, opts, tree, source, runs, tuple(trace))
 
 
-def _render(tree: ProgramTree, name: str, how: str, on: Target, origins: bool = False) -> Source:
-    """The text that a device runs."""
-    if how == "cuda":
+def _render(tree: ProgramTree, name: str, language: str, on: Target, origins: bool = False) -> Source:
+    """The text of a kernel in one language."""
+    if language == "cuda":
         return render_cuda_text(tree, name, on, origins)
-    if how == "cpu":
+    if language == "c":
         return render_c(tree, name, origins)
     return render_emulated(tree, name, target=on, origins=origins)
 

@@ -62,7 +62,9 @@ def code(out: Console, text: str, language: str) -> None:
     text = text.rstrip("\n")
     if out.is_terminal:
         lexer = _LEXERS.get(language, language)
-        out.print(Syntax(text, lexer, theme="ansi_dark", background_color="default", word_wrap=True))
+        out.print(
+            Syntax(text, lexer, theme="ansi_dark", background_color="default", word_wrap=True)
+        )
     else:
         out.out(text, highlight=False)
 

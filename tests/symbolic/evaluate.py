@@ -31,7 +31,7 @@ def values_of(leaf: UOp) -> Array:
     """Every value that a leaf can have; of wide dtypes those at the edges and around zero."""
     if leaf.op is Ops.RANGE:
         a = leaf.arg
-        return a.start + a.step * np.arange(a.size, dtype=np.int64)
+        return np.asarray(a.start + a.step * np.arange(a.size))
     return values_of_dtype(leaf.dtype)
 
 
@@ -114,7 +114,7 @@ def bits(x: Array, dtype: DType) -> Array:
 
 
 def check_same(before: UOp, after: UOp, limit: int = 1 << 16) -> None:
-    """Both expressions are worth the same, bit for bit, for (up to `limit`) values of the leaves."""
+    """Both expressions are worth the same, bit for bit, for `limit` or all values of the leaves."""
     assert before.dtype is after.dtype, f"{before.dtype} became {after.dtype}"
     env = grid(leaves_of(before), limit)
     for u in toposort(before):
@@ -127,7 +127,8 @@ def check_same(before: UOp, after: UOp, limit: int = 1 << 16) -> None:
         raise AssertionError(
             f"{wrong.size} values differ, first at {at}: "
             f"{np.atleast_1d(a)[wrong[0] % np.size(a)]} became "
-            f"{np.atleast_1d(b)[wrong[0] % np.size(b)]}\nbefore: {text(before)}\nafter: {text(after)}"
+            f"{np.atleast_1d(b)[wrong[0] % np.size(b)]}"
+            f"\nbefore: {text(before)}\nafter: {text(after)}"
         )
 
 

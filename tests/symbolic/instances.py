@@ -1,4 +1,4 @@
-"""Expressions that a rule's pattern describes: every dtype it holds for, constants of both signs."""
+"""Expressions that a rule's pattern describes: of every dtype, with constants of both signs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INNER = (dtypes.index, dtypes.i8, dtypes.u8, dtypes.bool, dtypes.f32, dtypes.f16
 MOST = 400
 
 
-class Mismatch(Exception):
+class MismatchError(Exception):
     """The pattern has no instance of the dtypes asked for."""
 
 
@@ -69,17 +69,17 @@ def names(p: Pattern, d: DType, inner: DType, root: bool = True) -> dict[str, tu
     """What the pattern binds: name: (is it a constant, dtype).
 
     d is the dtype of the root (of its operands, where the root compares); inner that of what other
-    comparisons and casts take.  Raises Mismatch where a name cannot have its dtype.
+    comparisons and casts take.  Raises MismatchError where a name cannot have its dtype.
     """
     found: dict[str, tuple[bool, DType]] = {}
     if not p.src:
         if kind_of(d) not in p.kinds:
-            raise Mismatch
+            raise MismatchError
         return {p.name: (p.op is Ops.CONST, d)} if p.literal is None else {}
     for s, below in _below(p, d, inner, root):
         for name, what in names(s, below, inner, False).items():
             if found.setdefault(name, what) != what:
-                raise Mismatch
+                raise MismatchError
     return found
 
 
@@ -117,7 +117,7 @@ def of_pattern(rule: Rule, bounded: bool = False, backwards: bool = False) -> It
                 for chosen in every if len(every) <= MOST else choose.sample(every, MOST):
                     bound = dict(zip(what, chosen, strict=True))
                     found.append(make(rule.pattern, d, inner, bound))
-            except (Mismatch, UsageError):
+            except (MismatchError, UsageError):
                 continue
         yield from found if len(found) <= MOST else choose.sample(found, MOST)
 

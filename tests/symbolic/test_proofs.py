@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.symbolic.evaluate import between, check_same, scalar
-from tests.symbolic.instances import SAMPLES, constants, kind_of, leaves, of_pattern
+from tests.symbolic.instances import SAMPLES, kind_of, leaves, of_pattern
 from uopc.dtype import DATA, dtypes
 from uopc.symbolic import RULES, simplify
 from uopc.uop.match import EFFECT, Holds, Rule, Rules
@@ -124,16 +124,16 @@ def all_casts(rule: Rule) -> Iterator[UOp]:
 
 def same_dtype(op: Ops) -> Case:
     def case(rule: Rule) -> Iterator[UOp]:
-        for d in (d for ds in SAMPLES.values() for d in ds if d is not dtypes.void):
+        for d in (*DATA, dtypes.index):
             if op is Ops.CAST or d is not dtypes.index:
-                yield UOp(op, leaves(0, d, False)[:1] and (leaves(0, d, False)[0],), d)
+                yield UOp(op, (leaves(0, d, bounded=False)[0],), d)
 
     return case
 
 
 def all_bitcasts(rule: Rule) -> Iterator[UOp]:
     for a, b, c in product(DATA, DATA, DATA):
-        if a.bits == b.bits == c.bits and dtypes.bool not in (b, c):
+        if a.bits == b.bits == c.bits:
             yield UOp(Ops.BITCAST, (UOp(Ops.BITCAST, (scalar(0, a),), b),), c)
 
 
@@ -141,9 +141,10 @@ def all_bitcasts(rule: Rule) -> Iterator[UOp]:
 def accesses(rule: Rule) -> Iterator[UOp]:
     for d in (d for ds in SAMPLES.values() for d in ds if d not in (dtypes.void, dtypes.index)):
         at, x = buffer(5, d, (3,)).index(j), scalar(0, d)
-        for gate, arg in product((True, False, scalar(1, dtypes.bool)), (None, AccessArg(1))):
-            g = gate if isinstance(gate, UOp) else UOp.const(gate)
-            op, src = (Ops.STORE, (at, x, g)) if EFFECT in rule.holds else (Ops.LOAD, (at, g, x))
+        gates = (UOp.const(True), UOp.const(False), scalar(1, dtypes.bool))
+        for gate, arg in product(gates, (None, AccessArg(1))):
+            store = EFFECT in rule.holds
+            op, src = (Ops.STORE, (at, x, gate)) if store else (Ops.LOAD, (at, gate, x))
             yield UOp(op, src, arg)
 
 

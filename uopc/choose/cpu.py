@@ -16,6 +16,7 @@ from uopc.opts import Opts
 THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
 VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
 LONGEST_CHAIN = 512
+COLUMNS = 512  # accumulators of a strided reduction: whole cache lines of each row, all in L1
 
 
 def rank(facts: KernelFacts) -> list[Opts]:
@@ -34,7 +35,8 @@ def rank(facts: KernelFacts) -> list[Opts]:
     along = [a for a in (*walked, *outputs) if facts.contiguous(a)]
     if along:
         a = along[0]
-        vector[a] = min(width, pow2_at_least(facts.sizes[a]))
+        row = width if a in walked else COLUMNS
+        vector[a] = min(row, pow2_at_least(facts.sizes[a]))
     for r in walked:
         steps = -(-facts.sizes[r] // vector.get(r, 1))
         if steps > LONGEST_CHAIN and any(is_float_sum(u) for u in facts.reduces):
@@ -43,10 +45,11 @@ def rank(facts: KernelFacts) -> list[Opts]:
 
 
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
-    """Accumulators for 4 rows of one vector: enough to hide the latency of a fused multiply-add."""
+    """Accumulators for 6 rows of two vectors: 12 of 16 registers, enough to hide the latency of a
+    fused multiply-add (Van Zee and van de Geijn, "BLIS", ACM TOMS 41(3), 2015)."""
     x, y = (n, m) if facts.contiguous(n) or not facts.contiguous(m) else (m, n)
-    width = VECTOR_BYTES // facts.widest_item()
-    upcast = {y: 4} if facts.sizes[y] >= 4 else {}
+    width = VECTOR_BYTES // 2 // facts.widest_item()
+    upcast = {a: min(c, facts.sizes[a]) for a, c in ((y, 6), (x, 2)) if facts.sizes[a] >= c * width}
     return _with_threads(facts, upcast, {x: min(width, pow2_at_least(facts.sizes[x]))}, {})
 
 

@@ -44,6 +44,8 @@ class CRenderer(Renderer):
     def pragma(self, r: UOp) -> list[str]:
         if r.arg.kind is AxisType.THREAD:
             return ["#pragma omp parallel for"]
+        if r.arg.kind is AxisType.UPCAST and r.arg.digit != "v" and r.arg.size <= 16:
+            return [f"#pragma GCC unroll {r.arg.size}"]  # the vector digit is left to the vectoriser
         return []
 
     def parameters(self) -> list[str]:

@@ -7,8 +7,8 @@ integer saturates, so i16 -> f32 -> i8 is not i16 -> i8.
 from __future__ import annotations
 
 from uopc.dtype import DType, Kind, dtypes
-from uopc.symbolic.values import const_like, decided, float_like, value, within
-from uopc.uop.facts import bounds, exact_bounds, of_dtype
+from uopc.symbolic.values import const_like, decided, float_like, room, value, within
+from uopc.uop.facts import bounds, exact_bounds
 from uopc.uop.match import ANY, BOOL, FLOAT, INDEX, INTS, WRAP, Rule, const, node, var
 from uopc.uop.node import UOp, alu
 from uopc.uop.ops import Ops
@@ -38,28 +38,33 @@ EXPONENT = {
 def keeps_all(a: DType, b: DType) -> bool:
     """Does a cast from a to b give every value of a exactly?"""
     if a is b or a.kind is Kind.BOOL:
-        return True
+        return not _saturates(a, b)
     if a is dtypes.index or b.kind is Kind.BOOL:
         return False
     if a.is_float:
         return b.is_float and SIGNIFICAND[a] <= SIGNIFICAND[b] and EXPONENT[a] <= EXPONENT[b]
     if b.is_float:
         return max(-a.min, a.max) <= 1 << SIGNIFICAND[b] and not b.storage
-    return within((a.min, a.max), of_dtype(b))
+    return within((a.min, a.max), room(b))
 
 
 def _cast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
     """x -> a -> u as x -> u, where a keeps all of x or u is what is left of both."""
     source, middle, target = x.dtype, a.dtype, u.dtype
     if source.is_int and middle.is_int:
-        if within(bounds(x), of_dtype(middle)):
+        if within(bounds(x), room(middle)):
             return x.cast(target)
         narrower = target.is_data_int and middle.is_data_int and target.bits <= middle.bits
         return x.cast(target) if narrower else None
     if not keeps_all(source, middle):
         return None
     wraps = source.is_int and middle.is_float and target.is_int and not keeps_all(source, target)
-    return None if wraps else x.cast(target)
+    return None if wraps or _saturates(source, target) else x.cast(target)
+
+
+def _saturates(source: DType, target: DType) -> bool:
+    """Is it a cast of f8e5m2 to itself?  Casts to fp8 saturate, so it takes infinity away."""
+    return source is target is dtypes.f8e5m2
 
 
 def _to_bool(x: UOp) -> UOp | None:
@@ -74,7 +79,7 @@ def _arithmetic(op: Ops) -> tuple[Rule, Rule, Rule]:
     """f(cast(x), cast(y)) = cast(f(x, y)) while nothing wraps; then index rules apply."""
 
     def build(x: UOp, y: UOp, u: UOp) -> UOp | None:
-        whole = of_dtype(u.dtype)
+        whole = room(u.dtype)
         if not within(bounds(x), whole) or not within(bounds(y), whole):
             return None
         result = alu(op, x, y)
@@ -95,7 +100,12 @@ def _arithmetic(op: Ops) -> tuple[Rule, Rule, Rule]:
 
 
 def _itself(x: UOp, u: UOp) -> UOp | None:
-    return x if x.dtype is u.dtype else None
+    return x if x.dtype is u.dtype and not _saturates(x.dtype, u.dtype) else None
+
+
+def _bitcast_twice(x: UOp, a: UOp, u: UOp) -> UOp | None:
+    """Through bool only the question whether a byte is 0 is left."""
+    return None if a.dtype is dtypes.bool else x.bitcast(u.dtype)
 
 
 DATA = WRAP | FLOAT | BOOL
@@ -105,6 +115,6 @@ RULES = [
     Rule("cast-twice", x.cast().named("a").cast().named("u"), _cast_twice, ANY),
     Rule("cast-to-bool", x.cast(), _to_bool, BOOL),
     Rule("bitcast-to-itself", x.bitcast().named("u"), _itself, DATA),
-    Rule("bitcast-twice", x.bitcast().bitcast().named("u"), lambda x, u: x.bitcast(u.dtype), DATA),
+    Rule("bitcast-twice", x.bitcast().named("a").bitcast().named("u"), _bitcast_twice, DATA),
     *(r for op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD) for r in _arithmetic(op)),
 ]

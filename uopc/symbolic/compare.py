@@ -13,8 +13,8 @@ from math import gcd
 from uopc.symbolic import index
 from uopc.symbolic.index import FALSE, TRUE
 from uopc.symbolic.order import few_terms
-from uopc.symbolic.values import const_like, decided, no_wrap, value, within
-from uopc.uop.facts import bounds, of_dtype
+from uopc.symbolic.values import const_like, decided, no_wrap, room, value, within
+from uopc.uop.facts import bounds
 from uopc.uop.match import ANY, BOOL, INDEX, INTS, WRAP, Rule, const, node, var
 from uopc.uop.node import UOp, alu
 from uopc.uop.ops import Ops
@@ -117,7 +117,7 @@ DATA_RULES = [
 # ---- casts under a comparison
 def _fits(x: UOp, a: UOp) -> bool:
     """Does the cast from x to a lose nothing?"""
-    return a.dtype.is_int and within(bounds(x), of_dtype(a.dtype))
+    return a.dtype.is_int and within(bounds(x), room(a.dtype))
 
 
 def _uncast(op: Ops) -> Rule:
@@ -133,7 +133,7 @@ def _uncast(op: Ops) -> Rule:
 def _uncast_constant(name: str, op: Ops, swapped: bool) -> Rule:
     def build(x: UOp, a: UOp, c: UOp) -> UOp | None:
         n = value(c)
-        if not _fits(x, a) or not within((n, n), of_dtype(x.dtype)):
+        if not _fits(x, a) or not within((n, n), room(x.dtype)):
             return None
         k = const_like(x, n)
         return alu(op, k, x) if swapped else alu(op, x, k)

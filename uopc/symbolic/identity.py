@@ -21,10 +21,11 @@ x, y, c = var("x"), var("y"), const("c")
 def _by_reciprocal(x: UOp, c: UOp) -> UOp | None:
     """x / c = x * (1/c) where c is a power of two: both round the same real number once."""
     divisor = from_bits(c.arg.bits, c.dtype)
-    if divisor == 0 or not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
+    if not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
         return None
-    reciprocal = float_like(c, 1 / divisor)
-    return x * reciprocal if reciprocal.value == 1 / divisor else None
+    reciprocal = float_like(c, 1 / divisor)  # infinite, or rounded, where c is out of the ordinary
+    exact = math.isfinite(reciprocal.value) and reciprocal.value * divisor == 1
+    return x * reciprocal if exact else None
 
 
 RULES = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from uopc.dtype import dtypes, to_bits
-from uopc.uop.facts import Bounds, bounds, exact_bounds
+from uopc.dtype import DType, dtypes, to_bits
+from uopc.uop.facts import Bounds, bounds, exact_bounds, of_dtype
 from uopc.uop.node import UOp
 from uopc.uop.ops import ConstArg, Ops
 
@@ -44,6 +44,11 @@ def decided(u: UOp) -> UOp | None:
 def within(inner: Bounds, outer: Bounds) -> bool:
     """Does one interval lie inside another?"""
     return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def room(d: DType) -> Bounds:
+    """What a variable of an integer dtype can hold; an index is rendered in at most 64 bits."""
+    return of_dtype(dtypes.i64 if d is dtypes.index else d)
 
 
 def no_wrap(*nodes: UOp) -> bool:

@@ -1,0 +1,161 @@
+"""FILE:NAME of the command line: run a user's Python file and take a kernel from it.
+
+What goes wrong in the file is told with its line; what is asked for and not there, with what is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from uopc.dtype import dtypes
+from uopc.errors import UopcError, UsageError
+from uopc.pipeline import Kernel
+from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
+
+#: a compiled kernel, hand-written loop IR (a SINK), or shaped bodies
+Subject: TypeAlias = Kernel | UOp | tuple[UOp, ...]
+KINDS = "a shaped body, a list of them, a SINK, a Kernel, or a function without arguments of one"
+
+
+def load(what: str) -> tuple[str, Subject]:
+    """NAME, and the kernel that it is in FILE.
+
+    Raises UsageError where FILE or NAME is not there or is something else, UopcError where the
+    file's own code fails.
+    """
+    file, colon, name = what.rpartition(":")
+    path = Path(file if colon else what)
+    if not path.exists():
+        raise UsageError(f"there is no file {path}. Give FILE:NAME, such as model.py:softmax.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Give a Python file in it: FILE:NAME.")
+    with _its_own_folder(path):
+        module = _run(path)
+        if not name:
+            raise UsageError(f"which kernel of {path}? Give {path}:NAME. {_candidates(module)}")
+        if name not in vars(module):
+            raise UsageError(f"{path} has no {name}. {_candidates(module, name)}")
+        value = vars(module)[name]
+        if _is_function(value):
+            return name, _called(path, name, value)
+        return name, _subject(value, f"{name} in {path.name}")
+
+
+def _run(path: Path) -> ModuleType:
+    """The module that a file makes, whatever its name ends in; no bytecode is left behind."""
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
+    with _its_own_errors(path, "does not run"):
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    return module
+
+
+@contextmanager
+def _its_own_folder(path: Path) -> Iterator[None]:
+    """Let the file import what lies beside it, as `python FILE` does."""
+    before, known = list(sys.path), dict(sys.modules)
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        if path.stem in known:
+            sys.modules[path.stem] = known[path.stem]
+        else:
+            sys.modules.pop(path.stem, None)
+
+
+@contextmanager
+def _its_own_errors(path: Path, what: str) -> Iterator[None]:
+    """Whatever the user's code raises as a UopcError with its file, line and text."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: the file ended itself
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            said = f"{type(error).__name__}: {error.msg}"
+            place, text = f"{path}:{error.lineno}", error.text or ""
+        elif lines:
+            place, text = f"{path}:{lines[-1].lineno}", lines[-1].line or ""
+        else:
+            place, text = str(path), ""
+        shown = f"\n    {text.strip()}" if text.strip() else ""
+        raise UopcError(f"{path.name} {what}. {place}: {said}{shown}") from error
+
+
+def _called(path: Path, name: str, function: Any) -> Subject:
+    if needed := _required(function):
+        raise UsageError(
+            f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give defaults to them, or "
+            f"write a function without arguments that calls it."
+        )
+    with _its_own_errors(path, f"runs, {name}() does not"):
+        value = function()
+    return _subject(value, f"what {name}() in {path.name} returned")
+
+
+def _subject(value: Any, where: str) -> Subject:
+    """Raises UsageError for what is no kernel."""
+    if isinstance(value, Kernel) or (isinstance(value, UOp) and value.op is Ops.SINK):
+        return value
+    several = isinstance(value, list | tuple)
+    bodies = tuple(value) if several else (value,)
+    if bodies and all(isinstance(body, UOp) for body in bodies):
+        for body in bodies:
+            if body.dtype is dtypes.void:
+                raise UsageError(
+                    f"{where} is {body.op}, a part of a kernel. A kernel of loop IR is a SINK: close "
+                    f"its effects with uopc.uop.sink(...)."
+                )
+        return bodies
+    kind = type(value).__name__
+    if several:
+        kind += f" of {', '.join(sorted({type(x).__name__ for x in bodies})) or 'nothing'}"
+    raise UsageError(f"{where} is no kernel but {kind}. show takes {KINDS}.")
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, Kernel | UOp | type)
+
+
+def _required(function: Any) -> list[str]:
+    """Names of the parameters that a call must give."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C: nothing is known
+        return []
+    bare = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in bare]
+
+
+def _candidates(module: ModuleType, wanted: str = "") -> str:
+    """The names of a file that may be kernels, those that look like the wanted one first."""
+    names = [n for n, v in vars(module).items() if not n.startswith("_") and _may_be(module, v)]
+    if not names:
+        return f"Nothing in it is a kernel: {KINDS}."
+    near = difflib.get_close_matches(wanted, names)
+    names = [*near, *(n for n in names if n not in near)]
+    return f"Did you mean one of its kernels: {', '.join(names)}?"
+
+
+def _may_be(module: ModuleType, value: Any) -> bool:
+    if inspect.isfunction(value):
+        return value.__module__ == module.__name__ and not _required(value)
+    try:
+        _subject(value, "")
+    except UsageError:
+        return False
+    return True
