@@ -78,11 +78,20 @@ assert (y == 2.0).all()
 
 def load_ms() -> float:
     """Median milliseconds from C text to a loaded kernel in a process that finds it in the cache."""
-    runs = [subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True) for _ in range(8)]
+    runs = [
+        subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
+        for _ in range(8)
+    ]
     return statistics.median(float(r.stdout) for r in runs[1:])
 
 
 if __name__ == "__main__":
-    for label, body in (("elementwise", elementwise), ("row softmax", softmax), ("matrix product", product)):
+    for label, body in (
+        ("elementwise", elementwise),
+        ("row softmax", softmax),
+        ("matrix product", product),
+    ):
         print(f"{label:16} {lowering_ms(body):6.2f} ms from body to CUDA source")
-    print(f"{'cached load':16} {load_ms():6.2f} ms from C text to a callable kernel in a new process")
+    print(
+        f"{'cached load':16} {load_ms():6.2f} ms from C text to a callable kernel in a new process"
+    )

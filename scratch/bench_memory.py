@@ -45,13 +45,21 @@ def cases(torch: Any) -> dict[str, tuple[UOp, list[tuple[int, ...]], Callable[..
     out["mul 8191x8193"] = odd, [(p, q), (p, q)], lambda a, b: a * b
     four = (8, 64, 512, 257)
     row = param(1, 64, 257).reshape((1, 64, 1, 257)).expand(four)
-    out["4 axes * row"] = param(0, *four) * row, [four, (64, 257)], lambda a, b: a * b[None, :, None]
+    out["4 axes * row"] = (
+        param(0, *four) * row,
+        [four, (64, 257)],
+        lambda a, b: a * b[None, :, None],
+    )
     for s in ((8192, 1024), (8192, 8192), (1 << 20, 64)):
         out[f"softmax {s[0]}x{s[1]}"] = softmax(param(0, *s)), [s], lambda a: torch.softmax(a, -1)
     s = (8192, 8192)
     out["sum rows"] = param(0, *s).reduce(Ops.ADD, 1), [s], lambda a: a.sum(-1)
     out["sum columns"] = param(0, *s).permute((1, 0)).reduce(Ops.ADD, 1), [s], lambda a: a.sum(0)
-    out["sum all 64Mi"] = param(0, n).reduce(Ops.ADD, 1).reshape((1,)), [(n,)], lambda a: a.sum()[None]
+    out["sum all 64Mi"] = (
+        param(0, n).reduce(Ops.ADD, 1).reshape((1,)),
+        [(n,)],
+        lambda a: a.sum()[None],
+    )
     out["argmax rows"] = param(0, *s).argmax(1), [s], lambda a: a.argmax(-1).int()
     return out
 
@@ -69,7 +77,9 @@ def main(pick: str = "") -> int:
     gpu = cuda.open_device()
     clock = CUDAClock(gpu)
     print(f"{cuda.describe()}, torch {torch.__version__}")
-    print(f"{'work':22} {'uopc':>9} {'eager':>9} {'compiled':>9} {'GB/s':>6} {'of eager':>8} {'of compiled':>11}  opts")
+    print(
+        f"{'work':22} {'uopc':>9} {'eager':>9} {'compiled':>9} {'GB/s':>6} {'of eager':>8} {'of compiled':>11}  opts"
+    )
     for name, (body, shapes, peer) in cases(torch).items():
         if pick not in name:
             continue

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from uopc.errors import UsageError
+
 #: name -> (default, meaning): the one table of variables, printed by `uopc doctor` and the book.
 VARIABLES: dict[str, tuple[str, str]] = {
     "UOPC_CHECK_SPEC": ("0", "1 checks the stage spec before and after every pass"),
@@ -18,7 +20,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "UOPC_CACHE_DIR": ("", "folder of compiled kernels; empty: the user's cache folder"),
     "UOPC_CACHE_MB": ("512", "size bound of that folder in MiB; 0 keeps nothing on disk"),
     "UOPC_CC": ("", "the C compiler; empty: the first of gcc, clang, cc on PATH"),
-    "UOPC_DEVICE": ("", "default device: cuda, emulated or cpu; empty: cuda if usable, else emulated"),
+    "UOPC_DEVICE": (
+        "",
+        "default device: cuda, emulated or cpu; empty: cuda if usable, else emulated",
+    ),
     "UOPC_THREADS": ("0", "threads of native CPU kernels; 0: one per available core"),
 }
 
@@ -47,7 +52,7 @@ class Config:
             try:
                 return int(text or 0)
             except ValueError:
-                raise ValueError(f"{name} must be a whole number, got {text!r}") from None
+                raise UsageError(f"{name} must be a whole number, got {text!r}") from None
 
         folder = get("UOPC_CACHE_DIR")
         return cls(

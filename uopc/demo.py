@@ -20,7 +20,7 @@ from rich.console import Console
 from uopc.dtype import dtypes
 from uopc.errors import ToolchainError, UopcError, UsageError
 from uopc.pipeline import Kernel, compile
-from uopc.printing import code, duration, facts, heading, step_facts, table
+from uopc.printing import code, duration, facts, heading, paragraph, step_facts, table
 from uopc.runtime.cuda import open_device
 from uopc.runtime.device import devices
 from uopc.runtime.timing import Clock, CPUClock, CUDAClock, time_candidates

@@ -91,7 +91,11 @@ class DType:
         if self.kind is Kind.BOOL:
             return int(value != 0)
         value &= (1 << self.bits) - 1
-        return value - (1 << self.bits) if self.kind is Kind.INT and value >> (self.bits - 1) else value
+        return (
+            value - (1 << self.bits)
+            if self.kind is Kind.INT and value >> (self.bits - 1)
+            else value
+        )
 
     def __repr__(self) -> str:
         return self.name

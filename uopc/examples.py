@@ -43,7 +43,9 @@ def smem_gemm_ir(N: int, T: int) -> UOp:  # noqa: N803  (the letters of the chap
     UsageError: T does not divide N, or T * T is more threads than a block has.
     """
     if T < 1 or N < 1 or N % T:
-        raise UsageError(f"smem_gemm_ir: N={N} is not a multiple of T={T}. Choose a T that divides N.")
+        raise UsageError(
+            f"smem_gemm_ir: N={N} is not a multiple of T={T}. Choose a T that divides N."
+        )
     if T * T > MAX_THREADS:
         raise UsageError(
             f"smem_gemm_ir: T={T} makes {T * T} threads a block, the limit is {MAX_THREADS}. Lower T."

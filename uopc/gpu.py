@@ -5,6 +5,12 @@ from uopc.pipeline import emulate, gpu_lower, gpu_opt_choice, launch_dims, match
 from uopc.target import occupancy
 
 __all__ = [
-    *("emulate", "gpu_lower", "gpu_opt_choice", "launch_dims", "match_gemm", "occupancy"),
-    *("render_cuda", "smem_gemm_ir"),
+    "emulate",
+    "gpu_lower",
+    "gpu_opt_choice",
+    "launch_dims",
+    "match_gemm",
+    "occupancy",
+    "render_cuda",
+    "smem_gemm_ir",
 ]

@@ -142,5 +142,9 @@ class Source(str):
     ) -> Source:
         self = super().__new__(cls, text)
         self.name, self.language, self.params, self.launch = name, language, params, launch
-        self.shared_bytes, self.dynamic_shared_bytes, self.target = shared_bytes, dynamic_shared_bytes, target
+        self.shared_bytes, self.dynamic_shared_bytes, self.target = (
+            shared_bytes,
+            dynamic_shared_bytes,
+            target,
+        )
         return self

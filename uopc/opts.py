@@ -93,23 +93,38 @@ class Opts:
             clean = tuple(sorted((int(a), int(n)) for a, n in pairs))
             for axis, n in clean:
                 if axis < 0 or n < 1:
-                    raise UsageError(f"Opts.{name}: axis {axis} with size {n}; both count from 0 and 1")
+                    raise UsageError(
+                        f"Opts.{name}: axis {axis} with size {n}; both count from 0 and 1"
+                    )
             object.__setattr__(self, name, clean)
         both = sorted(set(dict(self.blocks)) & set(dict(self.loop)))
         if both:
-            raise UsageError(f"Opts: axis {both[0]} has both blocks and loop; one of them must be the rest")
+            raise UsageError(
+                f"Opts: axis {both[0]} has both blocks and loop; one of them must be the rest"
+            )
         if keep not in ("reg", "shared", "none"):
             raise UsageError(f"Opts.keep is {keep!r}; it is 'reg', 'shared' or 'none'")
         if unroll < 1:
             raise UsageError(f"Opts.unroll is {unroll}; it is at least 1")
         if not gpu and self.local:
-            raise UsageError(f"Opts.local={dict(self.local)} needs gpu=True: only a GPU has threads of a block")
+            raise UsageError(
+                f"Opts.local={dict(self.local)} needs gpu=True: only a GPU has threads of a block"
+            )
         if gpu and thread is not None:
-            raise UsageError(f"Opts.thread={thread} is for CPU kernels; with gpu=True use local and blocks")
+            raise UsageError(
+                f"Opts.thread={thread} is for CPU kernels; with gpu=True use local and blocks"
+            )
         if not gpu and self.blocks:
             raise UsageError(f"Opts.blocks={dict(self.blocks)} needs gpu=True; on a CPU use thread")
-        rest: dict[str, Any] = dict(gpu=bool(gpu), unroll=unroll, thread=thread, keep=keep, early=bool(early))
-        rest |= dict(lanes=tuple(lanes), grid=tuple(grid), merge=tuple(merge), blocks_per_sm=int(blocks_per_sm))
+        rest: dict[str, Any] = dict(
+            gpu=bool(gpu), unroll=unroll, thread=thread, keep=keep, early=bool(early)
+        )
+        rest |= dict(
+            lanes=tuple(lanes),
+            grid=tuple(grid),
+            merge=tuple(merge),
+            blocks_per_sm=int(blocks_per_sm),
+        )
         for name, value in rest.items():
             object.__setattr__(self, name, value)
 
@@ -123,7 +138,9 @@ class Opts:
         if blocks is None and (loop is None and (reduced or not spread)):
             blocks = 1
         if blocks is not None:
-            return AxisOpts(blocks, max(1, -(-size // (inner * blocks))), tile, upcast, local, vector)
+            return AxisOpts(
+                blocks, max(1, -(-size // (inner * blocks))), tile, upcast, local, vector
+            )
         loop = loop or 1
         return AxisOpts(max(1, -(-size // (inner * loop))), loop, tile, upcast, local, vector)
 
@@ -132,19 +149,33 @@ class Opts:
         for name in ("blocks", "loop", "tile", "upcast", "local", "vector"):
             for axis, n in getattr(self, name):
                 if axis >= axes:
-                    raise UsageError(f"Opts.{name}={{{axis}: {n}}}: the kernel has axes 0 to {axes - 1}, no axis {axis}")
-        named = {"lanes": self.lanes, "grid": self.grid, "thread": () if self.thread is None else (self.thread,)}
+                    raise UsageError(
+                        f"Opts.{name}={{{axis}: {n}}}: the kernel has axes 0 to {axes - 1}, no axis {axis}"
+                    )
+        named = {
+            "lanes": self.lanes,
+            "grid": self.grid,
+            "thread": () if self.thread is None else (self.thread,),
+        }
         for name, order in named.items():
             for axis in order:
                 if not 0 <= axis < axes:
-                    raise UsageError(f"Opts.{name}: the kernel has axes 0 to {axes - 1}, no axis {axis}")
+                    raise UsageError(
+                        f"Opts.{name}: the kernel has axes 0 to {axes - 1}, no axis {axis}"
+                    )
         if self.thread is not None and self.thread in reduced:
-            raise UsageError(f"Opts.thread={self.thread}: axis {self.thread} is reduced; only output axes run on threads")
+            raise UsageError(
+                f"Opts.thread={self.thread}: axis {self.thread} is reduced; only output axes run on threads"
+            )
 
     def to_json(self) -> str:
         """One line of JSON with the fields that differ from the default."""
         default = Opts()
-        out = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)}
+        out = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(default, f.name)
+        }
         return json.dumps(out)
 
     @classmethod
@@ -154,8 +185,15 @@ class Opts:
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(data) - known):
             raise UsageError(f"Opts has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
-        as_tuple = {k: tuple(tuple(p) if isinstance(p, list) else p for p in v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**as_tuple)
+        given: dict[str, Any] = {}
+        for name, value in data.items():
+            rows = (
+                [tuple(x) if isinstance(x, list) else x for x in value]
+                if isinstance(value, list)
+                else value
+            )
+            given[name] = tuple(rows) if isinstance(rows, list) else rows
+        return cls(**given)
 
     def __repr__(self) -> str:
         default = Opts()

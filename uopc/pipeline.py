@@ -60,13 +60,27 @@ class Pass:
 
 #: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
 LOWERING: tuple[Pass, ...] = (
-    Pass("simplify", lambda u, o: simplify(u), Stage.INDEXED, "values are smallest before axes are cut"),
+    Pass(
+        "simplify",
+        lambda u, o: simplify(u),
+        Stage.INDEXED,
+        "values are smallest before axes are cut",
+    ),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
-    Pass("cooperate", lambda u, o: cooperate(u), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
-    Pass("materialise", lambda u, o: materialise(u, o.keep, o.gpu), Stage.MAPPED, "what is kept, before it gets memory"),
+    Pass(
+        "cooperate", lambda u, o: cooperate(u), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"
+    ),
+    Pass(
+        "materialise",
+        lambda u, o: materialise(u, o.keep, o.gpu),
+        Stage.MAPPED,
+        "what is kept, before it gets memory",
+    ),
     Pass("effects", lambda u, o: effects(u), Stage.LOOPS, "memory and order"),
     Pass("vectorise", lambda u, o: vectorise(u) if o.gpu else u, Stage.LOOPS, "nests are final"),
-    Pass("legalise", lambda u, o: legalise(u), Stage.LOOPS, "last: earlier passes see the user's ops"),
+    Pass(
+        "legalise", lambda u, o: legalise(u), Stage.LOOPS, "last: earlier passes see the user's ops"
+    ),
 )
 
 
@@ -120,7 +134,9 @@ class Step:
     def cubin(self) -> Cubin:
         """Machine code and resources, from NVRTC; no GPU is needed.  Raises UsageError on cpu."""
         if not self.source.target.is_gpu:
-            raise UsageError(f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as target='sm_90a'")
+            raise UsageError(
+                f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as target='sm_90a'"
+            )
         return nvrtc.compile_cubin(self.cuda_source, self.source.name, self.source.target)
 
     @property
@@ -141,7 +157,15 @@ class Kernel:
     out_shapes: the shapes of its outputs.
     """
 
-    def __init__(self, steps: tuple[Step, ...], how: str, on: Target, bodies: Sequence[UOp], outs: Sequence[UOp], partials: Sequence[UOp]) -> None:
+    def __init__(
+        self,
+        steps: tuple[Step, ...],
+        how: str,
+        on: Target,
+        bodies: Sequence[UOp],
+        outs: Sequence[UOp],
+        partials: Sequence[UOp],
+    ) -> None:
         self.steps, self.device, self.target = steps, how, on
         self.out_shapes = tuple(b.shape for b in bodies)
         self._dtypes = tuple(b.dtype for b in bodies)
@@ -164,7 +188,9 @@ class Kernel:
         is what gets compiled and cached).
         """
         step = self._only("source")
-        return _render(step.program, step.source.name, step.source.language, self.target, origins=True)
+        return _render(
+            step.program, step.source.name, step.source.language, self.target, origins=True
+        )
 
     @property
     def launch_dims(self) -> tuple[Dims, Dims]:
@@ -194,12 +220,16 @@ class Kernel:
 
     def _only(self, what: str) -> Step:
         if len(self.steps) > 1:
-            raise UsageError(f"the kernel has {len(self.steps)} steps; ask each one: [s.{what} for s in kernel.steps]")
+            raise UsageError(
+                f"the kernel has {len(self.steps)} steps; ask each one: [s.{what} for s in kernel.steps]"
+            )
         return self.steps[0]
 
     def _gpu(self, what: str) -> Step:
         if not self.target.is_gpu:
-            raise UsageError(f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile with target='sm_90a' or the like.")
+            raise UsageError(
+                f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile with target='sm_90a' or the like."
+            )
         return self._only(what)
 
     def explain(self) -> str:
@@ -217,9 +247,13 @@ class Kernel:
         Raises UsageError for a wrong count, dtype, size or layout.
         """
         if len(inputs) != len(self._inputs):
-            raise UsageError(f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs (slots {list(self._inputs)}), got {len(inputs)}")
+            raise UsageError(
+                f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs (slots {list(self._inputs)}), got {len(inputs)}"
+            )
         outs = self._outputs(out)
-        arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(zip(self._outs, outs, strict=True))
+        arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
+            zip(self._outs, outs, strict=True)
+        )
         for slot, p in self._partials.items():
             if self.device == "cuda":
                 arrays[slot] = cuda.open_device().empty(p.arg.shape, p.dtype.numpy, stream)
@@ -231,10 +265,14 @@ class Kernel:
 
     def _outputs(self, out: Any) -> list[Any]:
         if out is None:
-            return [np.empty(s, d.numpy) for s, d in zip(self.out_shapes, self._dtypes, strict=True)]
+            return [
+                np.empty(s, d.numpy) for s, d in zip(self.out_shapes, self._dtypes, strict=True)
+            ]
         given = list(out) if isinstance(out, (list, tuple)) else [out]
         if len(given) != len(self._outs):
-            raise UsageError(f"the kernel has {len(self._outs)} outputs, out= holds {len(given)} arrays")
+            raise UsageError(
+                f"the kernel has {len(self._outs)} outputs, out= holds {len(given)} arrays"
+            )
         return given
 
     def _launch(self, n: int, step: Step, arrays: list[Any], stream: Any) -> None:
@@ -250,7 +288,10 @@ class Kernel:
 
 
 def compile(  # noqa: A001  (uopc.compile is the name that users know)
-    body: UOp | Sequence[UOp], opts: Opts | None = None, target: str | Target | None = None, name: str = "kernel"
+    body: UOp | Sequence[UOp],
+    opts: Opts | None = None,
+    target: str | Target | None = None,
+    name: str = "kernel",
 ) -> Kernel:
     """A shaped body, or several, to a kernel that runs.
 
@@ -275,14 +316,18 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
     if any(prod(b.shape) == 0 for b in bodies):
         opts = opts or Opts(gpu=on.is_gpu)
     if opts is not None and opts.gpu != on.is_gpu:
-        raise UsageError(f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. Set Opts.gpu={on.is_gpu}.")
+        raise UsageError(
+            f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. Set Opts.gpu={on.is_gpu}."
+        )
     if opts is not None:
         ranked, root = [opts], index(bodies, outs, opts.merge)
     else:
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
         ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
-    steps, partials = _first_that_fits(root, ranked, free + len(bodies), name, how, language, on, chosen=opts is None)
+    steps, partials = _first_that_fits(
+        root, ranked, free + len(bodies), name, how, language, on, chosen=opts is None
+    )
     return Kernel(steps, how, on, bodies, outs, partials)
 
 
@@ -304,7 +349,14 @@ def _where(target: str | Target | None) -> tuple[str, str, Target]:
 
 
 def _first_that_fits(
-    root: UOp, ranked: Sequence[Opts], slot: int, name: str, how: str, language: str, on: Target, chosen: bool
+    root: UOp,
+    ranked: Sequence[Opts],
+    slot: int,
+    name: str,
+    how: str,
+    language: str,
+    on: Target,
+    chosen: bool,
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
     first: tuple[tuple[Step, ...], list[UOp]] | None = None
@@ -350,11 +402,15 @@ def _step(root: UOp, opts: Opts, name: str, how: str, language: str, on: Target)
     sink = lower(root, opts, trace)
     tree = linearize(sink)
     source = _render(tree, name, language, on)
-    runs = _render(tree, name, "emulated", on) if (how, language) == ("emulated", "cuda") else source
+    runs = (
+        _render(tree, name, "emulated", on) if (how, language) == ("emulated", "cuda") else source
+    )
     return Step(sink, opts, tree, source, runs, tuple(trace))
 
 
-def _render(tree: ProgramTree, name: str, language: str, on: Target, origins: bool = False) -> Source:
+def _render(
+    tree: ProgramTree, name: str, language: str, on: Target, origins: bool = False
+) -> Source:
     """The text of a kernel in one language."""
     if language == "cuda":
         return render_cuda_text(tree, name, on, origins)
@@ -364,7 +420,12 @@ def _render(tree: ProgramTree, name: str, language: str, on: Target, origins: bo
 
 
 # ---- the kernel-level API: one stage at a time
-def gpu_opt_choice(body: UOp | Sequence[UOp], max_threads: int = 256, min_blocks: int | None = None, target: str | Target = "sm_80") -> Opts:
+def gpu_opt_choice(
+    body: UOp | Sequence[UOp],
+    max_threads: int = 256,
+    min_blocks: int | None = None,
+    target: str | Target = "sm_80",
+) -> Opts:
     """Opts for a GPU kernel of the body, from sizes and strides; nothing is compiled.
 
     max_threads: threads of a block at most; min_blocks: blocks to aim at, default two per SM.
@@ -421,7 +482,11 @@ def match_gemm(body: UOp) -> tuple[int, int, int] | None:
     axes, on any view and size; None where it is not (x*x summed is no product)."""
     facts = KernelFacts.of([body], [buffer(_free_slot([body]), body.dtype, (prod(body.shape),))])
     found = facts.product()
-    return None if found is None else (facts.sizes[found[0]], facts.sizes[found[1]], facts.sizes[found[2]])
+    return (
+        None
+        if found is None
+        else (facts.sizes[found[0]], facts.sizes[found[1]], facts.sizes[found[2]])
+    )
 
 
 @dataclass(frozen=True)

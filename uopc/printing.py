@@ -5,6 +5,7 @@ A kernel looks the same in `uopc show` and in the demo: source, launch, resource
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,14 +36,20 @@ def heading(out: Console, text: str) -> None:
     out.print(Text(text, style="bold"))
 
 
+def paragraph(out: Console, text: str) -> None:
+    """Prose, broken at the width."""
+    out.print(Text(textwrap.fill(text, out.width)), soft_wrap=True)
+
+
 def facts(out: Console, rows: Sequence[tuple[str, str]]) -> None:
     """Names and what there is to say about each, under each other."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    width = max((len(name) for name, _ in rows), default=0)
+    indent = " " * (width + 2)
     for name, text in rows:
-        grid.add_row(name, Text(text))
-    out.print(grid)
+        lines = textwrap.wrap(text, max(20, out.width - len(indent)), break_on_hyphens=False)
+        said = f"\n{indent}".join(lines)
+        line = Text.assemble((name.ljust(width), "bold"), "  ", said)
+        out.print(line, soft_wrap=True)
 
 
 def table(

@@ -9,18 +9,12 @@ from rich.console import Console
 
 from uopc.errors import UsageError
 from uopc.opts import Opts
-from uopc.pipeline import (
-    LOWERING,
-    Kernel,
-    Step,
-    compile,
-    emulate,
-    finish,
-    render_cuda,
-    render_native,
-)
+from uopc.pipeline import LOWERING, Kernel, Step, compile, finish
 from uopc.printing import code, facts, heading, step_facts
 from uopc.render.base import check_name
+from uopc.render.c import render_c
+from uopc.render.cuda import render_cuda
+from uopc.render.emulate import render_emulated
 from uopc.runtime.cuda import device_target, why_unusable
 from uopc.runtime.nvrtc import compile_ptx
 from uopc.target import CPU, Target
@@ -32,7 +26,9 @@ from uopc.userfile import Subject, load
 
 DEFAULT_ARCH = "sm_80"
 EXAMPLE = '{"local": {"0": 8, "1": 16}, "upcast": {"0": 2}}'
-_WHY = {"index": "the body over ranges, before any choice"} | {p.name: p.why for p in LOWERING}
+BY_HAND = "as written"
+_WHY = {BY_HAND: "loop IR", "index": "the body over ranges, before any choice"}
+_WHY |= {p.name: p.why for p in LOWERING}
 
 
 class View(Enum):
@@ -56,7 +52,7 @@ def show(out: Console, what: str, target: str | None, opts: str | None, view: Vi
     for n, step in enumerate(steps):
         if len(steps) > 1:
             heading(out, f"{'' if n == 0 else chr(10)}launch {n + 1} of {len(steps)}")
-        _print(out, step, view, as_c=target == "emulated")
+        _print(out, step, view, emulated=target == "emulated")
     return 0
 
 
@@ -80,7 +76,7 @@ def steps_of(
             raise UsageError(
                 f"{name} is loop IR: its choices are made, --opts has nothing to change."
             )
-        return (_written_by_hand(name, subject, target, on),)
+        return (_written_by_hand(name, subject, on),)
     for body in subject:
         check(body, Stage.TENSOR)
     choice = parse_opts(opts, on.is_gpu) if opts else None
@@ -117,35 +113,40 @@ def _kernel_name(name: str) -> str:
         return "kernel"
 
 
-def _written_by_hand(name: str, sink: UOp, target: str, on: Target) -> Step:
+def _written_by_hand(name: str, sink: UOp, on: Target) -> Step:
+    """Loop IR has one launch and no choices."""
     check(sink, Stage.LOOPS, on.is_gpu)
-    if on is CPU:
-        source = render_native(sink, name)
-    else:
-        source = emulate(sink, name) if target == "emulated" else render_cuda(sink, name, on)
-    return Step(sink, Opts(gpu=on.is_gpu), finish(sink), source, (("as written", sink),))
+    program = finish(sink)
+    source = render_cuda(program, name, on) if on.is_gpu else render_c(program, name)
+    opts = Opts(gpu=on.is_gpu)
+    return Step(sink, opts, program, source, runs=source, trace=((BY_HAND, sink),))
 
 
-def _print(out: Console, step: Step, view: View, as_c: bool) -> None:
-    gpu = step.source.target.is_gpu
+def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
+    on, name = step.source.target, step.source.name
     if view in (View.PTX, View.SASS):
-        if not gpu:
-            raise UsageError(
-                f"--{view.value} is for GPU kernels, this one is for {step.source.target}."
-            )
-        source = step.cuda_source
-        if view is View.SASS:
-            code(out, step.cubin.sass, "sass")
-        else:
-            code(out, compile_ptx(source, source.name, source.target), "ptx")
+        if not on.is_gpu:
+            raise UsageError(f"--{view.value} is for GPU kernels, this one is for {on}.")
+        text = step.cubin.sass if view is View.SASS else compile_ptx(step.cuda_source, name, on)
+        code(out, text, view.value)
         return
     if view is View.STEPS:
-        for name, graph in step.trace:
-            heading(out, f"{name}: {_WHY[name]}" if name in _WHY else name)
+        for stage, graph in step.trace:
+            heading(out, f"{stage}: {_WHY[stage]}")
             out.out(graph_text(graph), "\n", highlight=False)
-    source = step.cuda_source if gpu and not as_c else step.source
-    code(out, source, source.language)
-    by_hand = len(step.trace) == 1
-    choice = [] if by_hand else [("choice", str(step.opts)), ("as JSON", step.opts.to_json())]
+    text, language = _text(step, emulated)
+    code(out, text, language)
     out.print()
+    by_hand = step.trace[0][0] == BY_HAND
+    choice = [] if by_hand else [("choice", str(step.opts)), ("as JSON", step.opts.to_json())]
     facts(out, [*step_facts(step), *choice])
+
+
+def _text(step: Step, emulated: bool) -> tuple[str, str]:
+    """What is read, with the user's file and line as comments, and its language."""
+    on, name = step.source.target, step.source.name
+    if not on.is_gpu:
+        return render_c(step.program, name, origins=True), "c"
+    if emulated:
+        return render_emulated(step.program, name, target=on, origins=True), "c"
+    return render_cuda(step.program, name, on, origins=True), "cuda"

@@ -82,7 +82,9 @@ def target(name: str | Target) -> Target:
     m = re.fullmatch(r"sm_(\d+)([af]?)", name)
     if not m or int(m[1]) not in _SM:
         known = ", ".join(f"sm_{n}" for n in _SM)
-        raise UsageError(f"no target is called {name!r}; there are cpu, {known} (sm_90a, sm_100a and the like too)")
+        raise UsageError(
+            f"no target is called {name!r}; there are cpu, {known} (sm_90a, sm_100a and the like too)"
+        )
     sms, threads, blocks, optin, per_sm = _SM[int(m[1])]
     return Target(
         name,

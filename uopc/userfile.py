@@ -99,7 +99,7 @@ def _its_own_errors(path: Path, what: str) -> Iterator[None]:
 def _called(path: Path, name: str, function: Any) -> Subject:
     if needed := _required(function):
         raise UsageError(
-            f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give defaults to them, or "
+            f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give them defaults, or "
             f"write a function without arguments that calls it."
         )
     with _its_own_errors(path, f"runs, {name}() does not"):
@@ -117,8 +117,8 @@ def _subject(value: Any, where: str) -> Subject:
         for body in bodies:
             if body.dtype is dtypes.void:
                 raise UsageError(
-                    f"{where} is {body.op}, a part of a kernel. A kernel of loop IR is a SINK: close "
-                    f"its effects with uopc.uop.sink(...)."
+                    f"{where} is {body.op}, a part of a kernel. A kernel of loop IR is a SINK: "
+                    f"close its effects with uopc.uop.sink(...)."
                 )
         return bodies
     kind = type(value).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from tests.symbolic.evaluate import between, scalar, values_of_dtype
@@ -94,15 +94,21 @@ def make(p: Pattern, d: DType, inner: DType, bound: dict[str, UOp], root: bool =
     return UOp(p.op, src, d if p.op in (Ops.CAST, Ops.BITCAST) else None)
 
 
-def of_pattern(rule: Rule, bounded: bool = False, backwards: bool = False) -> Iterator[UOp]:
+def of_pattern(
+    rule: Rule,
+    bounded: bool = False,
+    backwards: bool = False,
+    samples: Mapping[Holds, Sequence[DType]] = SAMPLES,
+) -> Iterator[UOp]:
     """Instances of a rule's pattern, at most MOST per dtype.
 
     bounded: variables also stand for values with bounds (as rules that look at bounds need).
     backwards: the later variable is the smaller parameter.
+    samples: the dtypes that stand for a kind.
     """
     choose = random.Random(rule.name)
     nested = any(s.op in COMPARE or s.op in (Ops.CAST, Ops.BITCAST) for s in walk(rule.pattern))
-    for d in (d for kind in rule.holds for d in SAMPLES[kind]):
+    for d in (d for kind in rule.holds for d in samples[kind]):
         found: list[UOp] = []
         for inner in INNER if nested else (dtypes.index,):
             try:

@@ -11,7 +11,7 @@ from tests.helpers import alloc, reduce_over
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
 from uopc.uop.node import UOp, buffer, range_, sink
-from uopc.uop.ops import AxisType, Combine, Ops, ReduceArg
+from uopc.uop.ops import AxisType, Combine, Ops, RangeArg, ReduceArg
 from uopc.uop.spec import check
 from uopc.uop.stages import OPERANDS, STAGE_OPS, STAGE_RANGES, Stage
 from uopc.uop.text import parse
@@ -131,12 +131,15 @@ GOOD: dict[str, tuple[Stage, str]] = {
 }
 
 
+ALSO = {("threads", Stage.MAPPED)}
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_good_graphs(name: str) -> None:
     stage, text = GOOD[name]
     check(parse(text), stage)
     for other in Stage:
-        if other is not stage and (name, other) != ("threads", Stage.INDEXED):
+        if other is not stage and (name, other) not in ALSO:
             with pytest.raises(SpecError):
                 check(parse(text), other)
 
@@ -201,12 +204,6 @@ CHANGES = [
     ("loops", "acc0 = ALLOC REG f32[4]", "acc0 = ALLOC REG f32[4] slot=-1", "slots count from 0"),
     (
         "loops",
-        "s1 = ALLOC SHARED f32[128]",
-        "acc1 = ALLOC REG f32[9] slot=0\ns1 = ALLOC SHARED f32[128]\n%s = INDEX(acc1, 0)",
-        "line",
-    ),
-    (
-        "loops",
         "%0 = INDEX(acc0, u1)",
         "%0 = INDEX(acc0, l1)",
         "INDEX .*the LOCAL range l1.*local memory",
@@ -242,14 +239,18 @@ CHANGES = [
     ("loops", "%11 = LOAD[4](%10)", "%11 = LOAD[8](%10)", "width 8 of f32 is 32 bytes"),
     ("loops", "%11 = LOAD[4](%10)", "%11 = LOAD[4](%10, true, 1.0)", "the other value must be 0"),
     ("loops", "%19 = SHUFFLE[1](%18)", "%19 = SHUFFLE[1](%11)", "only copied by a wide STORE"),
-    ("loops", "%15 = BARRIER(%14)", "%15 = BARRIER(%11)", "BARRIER .*an effect .*is a value"),
+    (
+        "loops",
+        "%15 = BARRIER(%14)",
+        "%15 = BARRIER(%11)",
+        "BARRIER .*must be a RANGE or an effect, is a value",
+    ),
     ("loops", "%15 = BARRIER(%14)", "%15 = BARRIER()", "it has 0 sources, wants 1 or more"),
     ("loops", "%16 = AFTER(s1, %15)", "%16 = AFTER(s1, %11)", "AFTER .*source 1 must be"),
     ("loops", "%16 = AFTER(s1, %15)", "%16 = AFTER(s1)", "it has 1 sources, wants 2 or more"),
-    ("loops", "%16 = AFTER(s1, %15)", "%16 = ADD(s1, s1)", "ADD .*is a memory|line"),
+    ("loops", "%16 = AFTER(s1, %15)", "%16 = ADD(s1, s1)", "ADD .*is a memory"),
     ("loops", "%19 = SHUFFLE[1](%18)", "%19 = REDUCE[ADD](%18, k1)", "this stage has no REDUCE"),
     ("loops", "%23 = STORE(%22, %19)", "%23 = ADD(%19, %19)", "SINK .*must be an effect"),
-    ("loops", "%20 = MUL(g0, 32)", "%20 = MUL(%15, 32)", "line|is an effect"),
     ("threads", "END(%3, g0, k0)", "END(%3, g0)", "no END closes this range"),
 ]
 
@@ -258,7 +259,7 @@ CHANGES = [
 def test_one_change(name: str, old: str, new: str, why: str) -> None:
     stage, text = GOOD[name]
     assert old in text
-    with pytest.raises((SpecError, ValueError), match=why):
+    with pytest.raises(SpecError, match=why):
         check(parse(text.replace(old, new)), stage)
 
 
@@ -284,7 +285,7 @@ def test_native_c_has_no_shared_memory_barriers_and_shuffles() -> None:
     with pytest.raises(SpecError, match="native C has no SHARED memory"):
         check(sink(fill), Stage.LOOPS, gpu=False)
     check(sink(fill), Stage.LOOPS, gpu=True)
-    with pytest.raises(SpecError, match="BARRIER .*native C has threads"):
+    with pytest.raises(SpecError, match=r"BARRIER .*native C has threads"):
         check(sink(out.index(i).store(1.0).end(i).barrier()), Stage.LOOPS, gpu=False)
     stage = parse("%0 = STAGE[SHARED 1](1.0, 0, 0, true)")
     whole = sink(out.index(0).store(stage))
@@ -331,7 +332,7 @@ def test_an_end_may_name_hardware_ranges_any_number_of_times() -> None:
 
 
 def test_reduce_closes_threads_but_not_blocks() -> None:
-    lane = UOp(Ops.RANGE, (), range_(8, 0, AxisType.LOCAL).arg.__class__(0, 8, AxisType.LOCAL, "l"))
+    lane = UOp(Ops.RANGE, (), RangeArg(0, 8, AxisType.LOCAL, "l"))
     x, out = buffer(1, F32, (8,)), buffer(0, F32, (1,))
     check(sink(out.index(0).store(reduce_over(x.index(lane).load(), lane))), Stage.MAPPED)
 
@@ -344,7 +345,7 @@ def test_tables_cover_every_op() -> None:
 
 
 def test_deep_and_wide_graphs_are_checked() -> None:
-    n = 20_000
+    n = 10_000
     x, i = buffer(0, F32, (n,)), range_(n, 0)
     value = x.index(i).load()
     for _ in range(n):

@@ -53,7 +53,9 @@ def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
     return _with_threads(facts, upcast, {x: min(width, pow2_at_least(facts.sizes[x]))}, {})
 
 
-def _with_threads(facts: KernelFacts, upcast: dict[int, int], vector: dict[int, int], tile: dict[int, int]) -> Opts:
+def _with_threads(
+    facts: KernelFacts, upcast: dict[int, int], vector: dict[int, int], tile: dict[int, int]
+) -> Opts:
     """The longest output axis that no REDUCE closes on threads, if the work is worth it."""
     walked = {r.arg.axis for u in facts.reduces for r in u.src[1:]}
     free = [a for a in facts.outputs if a not in walked and facts.sizes[a] > 1]
@@ -64,4 +66,6 @@ def _with_threads(facts: KernelFacts, upcast: dict[int, int], vector: dict[int, 
         share = THREAD_WORK // 4 // max(1, math.prod(facts.sizes) // facts.sizes[thread]) // inner
         if share > 1:
             loop[thread] = share
-    return Opts(merge=facts.merge, upcast=upcast, vector=vector, tile=tile, loop=loop, thread=thread)
+    return Opts(
+        merge=facts.merge, upcast=upcast, vector=vector, tile=tile, loop=loop, thread=thread
+    )

@@ -125,7 +125,10 @@ def _groups(facts: KernelFacts, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Sizes of groups of output axes to merge: neighbours that every access walks as one axis, and,
     in elementwise kernels, a last axis that fills its lanes badly."""
     by_place = _axes_by_place(facts, shape)
-    joined = [i + 1 < len(shape) and _walked_as_one(facts, by_place[i], by_place[i + 1]) for i in range(len(shape))]
+    joined = [
+        i + 1 < len(shape) and _walked_as_one(facts, by_place[i], by_place[i + 1])
+        for i in range(len(shape))
+    ]
     groups = [1]
     for i in range(len(shape) - 1):
         if joined[i]:

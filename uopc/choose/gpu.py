@@ -117,10 +117,14 @@ def _elementwise(facts: KernelFacts, aim: Aim) -> list[Opts]:
     return [best] if best == plain else [best, plain]
 
 
-def _elementwise_with(facts: KernelFacts, aim: Aim, x: int, n: int, total: int, vector: int, copies: int) -> Opts:
+def _elementwise_with(
+    facts: KernelFacts, aim: Aim, x: int, n: int, total: int, vector: int, copies: int
+) -> Opts:
     s = _Sizes(facts)
     threads = aim.max_threads
-    while threads > 64 and total < aim.blocks * threads * vector:  # small work: more, smaller blocks
+    while (
+        threads > 64 and total < aim.blocks * threads * vector
+    ):  # small work: more, smaller blocks
         threads //= 2
     while vector > 1 and total < aim.blocks * threads * vector:
         vector //= 2
@@ -154,7 +158,9 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
         s = _Sizes(facts)
         s.vector[axis], s.local[axis] = v, pow2_at_least(-(-n // v))
         if last is not None:
-            s.local[last] = max(1, min(aim.max_threads // s.local[axis], pow2_at_least(facts.sizes[last])))
+            s.local[last] = max(
+                1, min(aim.max_threads // s.local[axis], pow2_at_least(facts.sizes[last]))
+            )
             room = rows // (aim.blocks * s.threads // s.local[axis])
             s.upcast[last] = pow2_at_most(max(1, min(4, max(1, 16 // v), room, facts.sizes[last])))
         out.append(_finish(facts, aim, s, axis, held, streams))
@@ -174,7 +180,11 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
         s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
         _more_rows(facts, aim, s, axis, last, local)
         out.append(_finish(facts, aim, s, axis, held, streams))
-    threads = min(aim.max_threads, pow2_at_least(-(-n // v))) if not held else min(1024, pow2_at_least(-(-n // wide)))
+    threads = (
+        min(aim.max_threads, pow2_at_least(-(-n // v)))
+        if not held
+        else min(1024, pow2_at_least(-(-n // wide)))
+    )
     s = _Sizes(facts)
     s.local[axis], s.vector[axis] = threads, v
     s.upcast[axis] = max(1, min(4 if v > 1 else 8, -(-n // (threads * v))))
@@ -192,7 +202,9 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     return out
 
 
-def _more_rows(facts: KernelFacts, aim: Aim, s: _Sizes, axis: int, last: int | None, local: int) -> None:
+def _more_rows(
+    facts: KernelFacts, aim: Aim, s: _Sizes, axis: int, last: int | None, local: int
+) -> None:
     """Rows that fit one warp share a block; longer ones do not: the barrier would couple them."""
     if last is not None and local <= 32:
         s.local[last] = max(1, min(aim.max_threads // local, pow2_at_least(facts.sizes[last])))

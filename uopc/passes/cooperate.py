@@ -49,7 +49,9 @@ def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...])
     copies = tuple(r for r in ranges if r.arg.kind is AxisType.UPCAST)
     outer = any(r.arg.kind is AxisType.UPCAST and r not in copies for r in free(value))
     if outer and copies:
-        value = fold(fold(value, *tiles, *copies), *loops) if tiles else fold(value, *loops, *copies)
+        value = (
+            fold(fold(value, *tiles, *copies), *loops) if tiles else fold(value, *loops, *copies)
+        )
     else:
         value = fold(fold(fold(value, *tiles), *loops), *copies)
     for r in sorted((r for r in ranges if r.arg.kind is AxisType.LOCAL), key=lanes.index):
@@ -90,7 +92,9 @@ def _exchange(
     write, read = ix.flat([(group, groups), *rest]), ix.flat([(again, groups), *rest])
     size = groups * prod(n for _, n in rest)
     gate = ix.conj(leader, *absent)
-    stage = UOp(Ops.STAGE, (value, write, read, gate, *copies), StageArg(AddrSpace.SHARED, size, True))
+    stage = UOp(
+        Ops.STAGE, (value, write, read, gate, *copies), StageArg(AddrSpace.SHARED, size, True)
+    )
     return inherit(stage, u), again
 
 

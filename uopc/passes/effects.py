@@ -71,7 +71,12 @@ def effects(root: UOp) -> UOp:
         return inherit(UOp(Ops.ALLOC, (), ParamArg(next(slot), dtype, (size,), space, name)), like)
 
     def fill(
-        bases: Sequence[UOp], at: UOp, values: Sequence[UOp], gate: UOp, ranges: tuple[UOp, ...], like: UOp
+        bases: Sequence[UOp],
+        at: UOp,
+        values: Sequence[UOp],
+        gate: UOp,
+        ranges: tuple[UOp, ...],
+        like: UOp,
     ) -> UOp:
         """One nest that stores all values; a chain through AFTER, closed once."""
         done: UOp | None = None

@@ -31,7 +31,11 @@ def legalise(root: UOp) -> UOp:
         if op in ELEMENTWISE and op not in _AS_THEY_ARE and src[0].dtype in NARROW:
             wide = inherit(UOp(op, tuple(_cast(s, dtypes.f32) for s in src), u.arg), u)
             new = wide if op in COMPARE else inherit(_cast(wide, u.dtype), u)
-        elif op is Ops.CAST and (u.dtype in SMALL or src[0].dtype in SMALL) and dtypes.f32 not in (u.dtype, src[0].dtype):
+        elif (
+            op is Ops.CAST
+            and (u.dtype in SMALL or src[0].dtype in SMALL)
+            and dtypes.f32 not in (u.dtype, src[0].dtype)
+        ):
             new = inherit(_cast(_cast(src[0], dtypes.f32), u.dtype), u)
         else:
             new = u if src == u.src else derive(u, src)

@@ -23,7 +23,9 @@ from uopc.uop.ops import WHOLE_KERNEL, Ops
 Place = UOp | None  # the RANGE of the innermost loop, None outside all loops
 Bucket = list[Let | Do | UOp]  # a UOp is a RANGE: the loop whose own bucket stands here
 
-_NEVER_NAMED = frozenset((Ops.CONST, Ops.RANGE, Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.SINK, Ops.END))
+_NEVER_NAMED = frozenset(
+    (Ops.CONST, Ops.RANGE, Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.SINK, Ops.END)
+)
 DEEPEST_EXPRESSION = 12  # nested ops in one line of text; deeper values get a name
 
 
@@ -61,7 +63,14 @@ def parameters(root: UOp) -> tuple[Param, ...]:
             align[m] = max(n, align.get(m, 1))
     params = sorted((u for u in order if u.op is Ops.BUFFER), key=lambda u: u.arg.slot)
     return tuple(
-        Param(p.arg.slot, p.dtype, prod(p.arg.shape), p in written, p.arg.shape == (), align.get(p, p.dtype.itemsize))
+        Param(
+            p.arg.slot,
+            p.dtype,
+            prod(p.arg.shape),
+            p in written,
+            p.arg.shape == (),
+            align.get(p, p.dtype.itemsize),
+        )
         for p in params
     )
 
@@ -84,7 +93,9 @@ class _Loops:
                 if r.arg.kind in WHOLE_KERNEL:
                     continue
                 if r in loops.depth:
-                    raise SpecError(f"range {r.arg} is closed by two ENDs ({where_from(r)}); each loop opens its own")
+                    raise SpecError(
+                        f"range {r.arg} is closed by two ENDs ({where_from(r)}); each loop opens its own"
+                    )
                 loops.parent[r] = outer
                 loops.depth[r] = 0 if outer is None else loops.depth[outer] + 1
                 outer = r
@@ -99,7 +110,9 @@ class _Loops:
             if r not in self.depth:
                 if u.op is Ops.RANGE:
                     return None
-                raise SpecError(f"{u.op} ({where_from(u)}) mentions range {r.arg}, which no END closes around it")
+                raise SpecError(
+                    f"{u.op} ({where_from(u)}) mentions range {r.arg}, which no END closes around it"
+                )
             if best is None or self.depth[r] > self.depth[best]:
                 best = r
         return best
@@ -128,7 +141,10 @@ def _early_first(root: UOp, loops: _Loops) -> list[UOp]:
 def _fills_registers(store: UOp) -> bool:
     if store.op is not Ops.STORE or store.src[1].op is not Ops.LOAD:
         return False
-    return addrspace(store.src[0]) is AddrSpace.REG and addrspace(store.src[1].src[0]) is AddrSpace.GLOBAL
+    return (
+        addrspace(store.src[0]) is AddrSpace.REG
+        and addrspace(store.src[1].src[0]) is AddrSpace.GLOBAL
+    )
 
 
 def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
@@ -162,7 +178,10 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
             if other_threads:
                 continue
         last = user.get(u)
-        while last is not None and last.op in (Ops.INDEX, Ops.AFTER):  # an offset belongs to its access
+        while last is not None and last.op in (
+            Ops.INDEX,
+            Ops.AFTER,
+        ):  # an offset belongs to its access
             if uses[last] != 1:
                 break
             last = user.get(last)
@@ -173,7 +192,9 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
     return inline
 
 
-def _declarations(order: list[UOp], where: dict[UOp, Place], loops: _Loops) -> dict[Place, list[Declare]]:
+def _declarations(
+    order: list[UOp], where: dict[UOp, Place], loops: _Loops
+) -> dict[Place, list[Declare]]:
     """Each ALLOC in the innermost scope around all that touches it and in which it begins anew.
 
     It begins anew in the loops that its first version names; SHARED stands outside all loops.
@@ -199,8 +220,14 @@ def _declarations(order: list[UOp], where: dict[UOp, Place], loops: _Loops) -> d
     return out
 
 
-def _scope_items(place: Place, buckets: dict[Place, Bucket], declared: dict[Place, list[Declare]]) -> tuple[Item, ...]:
+def _scope_items(
+    place: Place, buckets: dict[Place, Bucket], declared: dict[Place, list[Declare]]
+) -> tuple[Item, ...]:
     items: list[Item] = list(declared.get(place, ()))
     for entry in buckets[place]:
-        items.append(Scope(entry, _scope_items(entry, buckets, declared)) if isinstance(entry, UOp) else entry)
+        items.append(
+            Scope(entry, _scope_items(entry, buckets, declared))
+            if isinstance(entry, UOp)
+            else entry
+        )
     return tuple(items)

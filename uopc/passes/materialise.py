@@ -83,5 +83,10 @@ def serials(ranges: frozenset[UOp] | tuple[UOp, ...]) -> list[UOp]:
     mine = (r for r in ranges if r.arg.kind in kinds)
     return sorted(
         mine,
-        key=lambda r: (r.arg.kind is not AxisType.THREAD, r.arg.digit == "t", r.arg.axis, r.arg.instance),
+        key=lambda r: (
+            r.arg.kind is not AxisType.THREAD,
+            r.arg.digit == "t",
+            r.arg.axis,
+            r.arg.instance,
+        ),
     )

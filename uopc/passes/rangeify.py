@@ -20,7 +20,9 @@ from uopc.uop.combine import identity
 from uopc.uop.node import Shape, UOp, derive, inherit, memory, prod, toposort, where_from
 from uopc.uop.ops import AxisType, Combine, Ops, ParamArg, RangeArg, ReduceArg
 
-Request = tuple[UOp, tuple[UOp, ...], UOp]  # a shaped value, its indices, the gate under which it matters
+Request = tuple[
+    UOp, tuple[UOp, ...], UOp
+]  # a shaped value, its indices, the gate under which it matters
 
 #: dtypes whose sums and products accumulate in f32 and round once (DESIGN, "What the numbers mean")
 NARROW_FLOATS = (dtypes.f16, dtypes.bf16)
@@ -123,7 +125,9 @@ def merged(shape: Shape, merge: Sequence[int]) -> Shape:
     if not merge:
         return shape
     if sum(merge) != len(shape):
-        raise UsageError(f"Opts.merge={tuple(merge)} groups {sum(merge)} axes, the output has {len(shape)}: {shape}")
+        raise UsageError(
+            f"Opts.merge={tuple(merge)} groups {sum(merge)} axes, the output has {len(shape)}: {shape}"
+        )
     out, start = [], 0
     for n in merge:
         out.append(prod(shape[start : start + n]))
@@ -135,13 +139,19 @@ def flat_memory(u: UOp) -> UOp:
     """The same parameter as one row of elements."""
     a: ParamArg = u.arg
     size = prod(a.shape)
-    return u if a.shape == (size,) else inherit(UOp(Ops.BUFFER, (), ParamArg(a.slot, a.dtype, (size,), a.addrspace)), u)
+    return (
+        u
+        if a.shape == (size,)
+        else inherit(UOp(Ops.BUFFER, (), ParamArg(a.slot, a.dtype, (size,), a.addrspace)), u)
+    )
 
 
 def check_outputs(bodies: Sequence[UOp], outs: Sequence[UOp]) -> None:
     """Raises UsageError where bodies and outputs do not fit each other."""
     if len(bodies) != len(outs) or not bodies:
-        raise UsageError(f"{len(bodies)} bodies for {len(outs)} outputs; each body needs one output")
+        raise UsageError(
+            f"{len(bodies)} bodies for {len(outs)} outputs; each body needs one output"
+        )
     slots: dict[int, UOp] = {}
     for u in toposort(*bodies, *outs):
         if u.op is Ops.BUFFER:
@@ -167,7 +177,9 @@ def check_outputs(bodies: Sequence[UOp], outs: Sequence[UOp]) -> None:
             )
         if out.arg.slot in read or out.arg.slot in written:
             how = "read by a body" if out.arg.slot in read else "the output of another body"
-            raise UsageError(f"output slot {out.arg.slot} is also {how}; every output needs a slot of its own")
+            raise UsageError(
+                f"output slot {out.arg.slot} is also {how}; every output needs a slot of its own"
+            )
         written.add(out.arg.slot)
 
 
@@ -209,14 +221,21 @@ def _permute(u: UOp, at: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 
 def _flip(u: UOp, at: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    return tuple(ix.sub(ix.index(n - 1), i) if a in u.arg else i for a, (i, n) in enumerate(zip(at, u.shape, strict=True)))
+    return tuple(
+        ix.sub(ix.index(n - 1), i) if a in u.arg else i
+        for a, (i, n) in enumerate(zip(at, u.shape, strict=True))
+    )
 
 
 _MOVED = {
     Ops.RESHAPE: _reshape,
-    Ops.EXPAND: lambda u, at: tuple(ix.ZERO if n == 1 else i for i, n in zip(at, u.src[0].shape, strict=True)),
+    Ops.EXPAND: lambda u, at: tuple(
+        ix.ZERO if n == 1 else i for i, n in zip(at, u.src[0].shape, strict=True)
+    ),
     Ops.PERMUTE: _permute,
-    Ops.SHRINK: lambda u, at: tuple(ix.add(i, ix.index(b)) for i, (b, _) in zip(at, u.arg, strict=True)),
+    Ops.SHRINK: lambda u, at: tuple(
+        ix.add(i, ix.index(b)) for i, (b, _) in zip(at, u.arg, strict=True)
+    ),
     Ops.FLIP: _flip,
 }
 

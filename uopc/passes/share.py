@@ -74,7 +74,12 @@ def _rename(root: UOp) -> UOp:
 
 
 def _captures(value: UOp, r: UOp, c: UOp) -> bool:
-    return any(x.op is Ops.REDUCE and (c in x.src[1:] or r in x.src[1:]) and r in free(x) | frozenset(x.src[1:]) for x in toposort(value))
+    return any(
+        x.op is Ops.REDUCE
+        and (c in x.src[1:] or r in x.src[1:])
+        and r in free(x) | frozenset(x.src[1:])
+        for x in toposort(value)
+    )
 
 
 def _merge(root: UOp) -> UOp:
@@ -122,7 +127,9 @@ def _merge_pair(root: UOp, a: UOp, b: UOp) -> UOp | None:
 def _renumber(root: UOp) -> UOp:
     """Output axes keep their order; reduced ones follow by first REDUCE in topological order."""
     order: dict[UOp, None] = {}
-    outputs = sorted({r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}, key=lambda r: r.arg.axis)
+    outputs = sorted(
+        {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}, key=lambda r: r.arg.axis
+    )
     for r in outputs:
         order[r] = None
     for u in toposort(root):

@@ -21,7 +21,9 @@ from uopc.uop.facts import free
 from uopc.uop.node import UOp, derive, prod, toposort
 from uopc.uop.ops import WHOLE_KERNEL, AxisType, LaunchArg, Ops, RangeArg
 
-MAX_BLOCK = 1024  # threads of a block on every CUDA target (Programming Guide, compute capabilities)
+MAX_BLOCK = (
+    1024  # threads of a block on every CUDA target (Programming Guide, compute capabilities)
+)
 
 
 def split(root: UOp, opts: Opts) -> UOp:
@@ -36,12 +38,16 @@ def split(root: UOp, opts: Opts) -> UOp:
     valid: dict[UOp, UOp] = {}
     for axis in axes:
         a = axis.arg.axis
-        index[axis], digits[axis] = _cut(axis, opts.axis(a, axis.arg.size, a in reduced), opts, a in reduced)
+        index[axis], digits[axis] = _cut(
+            axis, opts.axis(a, axis.arg.size, a in reduced), opts, a in reduced
+        )
         valid[axis] = ix.below(index[axis], axis.arg.size)
     hardware = [d for axis in axes for d in digits[axis] if d.arg.kind in WHOLE_KERNEL]
     threads = prod(d.arg.size for d in hardware if d.arg.kind is AxisType.LOCAL)
     if threads > MAX_BLOCK:
-        raise TargetError(f"Opts.local={dict(opts.local)} makes {threads} threads a block, the limit is {MAX_BLOCK}")
+        raise TargetError(
+            f"Opts.local={dict(opts.local)} makes {threads} threads a block, the limit is {MAX_BLOCK}"
+        )
 
     def guard(ranges: frozenset[UOp] | tuple[UOp, ...]) -> UOp:
         return ix.conj(*(valid[r] for r in sorted(ranges, key=lambda r: r.arg.axis)))

@@ -27,7 +27,9 @@ def split_axis(root: UOp, opts: Opts) -> int | None:
     reduced = reduced_axes(root)
     axes = [a for a, n in opts.blocks if a in reduced and n > 1]
     if len(axes) > 1:
-        raise UsageError(f"Opts.blocks splits reduced axes {axes}; one reduction is split at a time")
+        raise UsageError(
+            f"Opts.blocks splits reduced axes {axes}; one reduction is split at a time"
+        )
     return axes[0] if axes else None
 
 
@@ -47,13 +49,19 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
                 f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another over it, so it cannot be "
                 "split over blocks in one step. Leave axis out of Opts.blocks."
             )
-    if len({tuple(sorted(x.arg.axis for x in free(u))) for u in mine}) > 1 or any(len(u.src) > 2 for u in mine):
-        raise UsageError(f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other axes")
+    if len({tuple(sorted(x.arg.axis for x in free(u))) for u in mine}) > 1 or any(
+        len(u.src) > 2 for u in mine
+    ):
+        raise UsageError(
+            f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other axes"
+        )
     kept = sorted(free(mine[0]), key=lambda x: x.arg.axis)
     chunk = -(-r.arg.size // parts)
     part = UOp(Ops.RANGE, (), RangeArg(len(kept), parts, AxisType.LOOP))
     inner = UOp(Ops.RANGE, (), RangeArg(len(kept) + 1, chunk, AxisType.REDUCE))
-    outer = {x: UOp(Ops.RANGE, (), RangeArg(k, x.arg.size, AxisType.LOOP)) for k, x in enumerate(kept)}
+    outer = {
+        x: UOp(Ops.RANGE, (), RangeArg(k, x.arg.size, AxisType.LOOP)) for k, x in enumerate(kept)
+    }
     position = ix.add(ix.scale(part, chunk), inner)
     inside = ix.below(position, r.arg.size)
     rows = prod(x.arg.size for x in kept)
@@ -88,7 +96,9 @@ def _guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
         return value
     parts = value.src if value.op is Ops.TUPLE else (value,)
     neutral = identity(u.arg.combine, tuple(p.dtype for p in parts))
-    chosen = tuple(UOp(Ops.WHERE, (inside, _gate(p, inside), e)) for p, e in zip(parts, neutral, strict=True))
+    chosen = tuple(
+        UOp(Ops.WHERE, (inside, _gate(p, inside), e)) for p, e in zip(parts, neutral, strict=True)
+    )
     return derive(value, chosen) if value.op is Ops.TUPLE else chosen[0]
 
 

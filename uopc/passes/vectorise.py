@@ -46,7 +46,11 @@ def _widen(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> UOp | No
     store, *rest, v = end.src
     width = v.arg.size
     element, value = store.src[:2]
-    if width not in (2, 4, 8, 16) or width * value.dtype.itemsize > WIDEST_BYTES or store.arg is not None:
+    if (
+        width not in (2, 4, 8, 16)
+        or width * value.dtype.itemsize > WIDEST_BYTES
+        or store.arg is not None
+    ):
         return None
     at = _base(element.src[1], v)
     if at is None or v in free(element.src[0]):
@@ -90,8 +94,14 @@ def _widen(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> UOp | No
 
         return close(rerun(ragged))
     if space is AddrSpace.GLOBAL:
-        outer = tuple(r for r in rest if r.arg.kind in (AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.THREAD))
-        kept = UOp(Ops.ALLOC, (), ParamArg(next(slots), value.dtype, (width,), AddrSpace.REG, "out"))
+        outer = tuple(
+            r
+            for r in rest
+            if r.arg.kind in (AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.THREAD)
+        )
+        kept = UOp(
+            Ops.ALLOC, (), ParamArg(next(slots), value.dtype, (width,), AddrSpace.REG, "out")
+        )
         mine = UOp(Ops.AFTER, (kept, *outer)) if outer else kept
         gather = UOp(Ops.END, (derive(store, (UOp(Ops.INDEX, (mine, v)), value)), v))
         packed = UOp(Ops.AFTER, (mine, gather))
@@ -104,9 +114,14 @@ def _widen(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> UOp | No
             return close(wide)
 
         def tail(t: dict[UOp, UOp]) -> UOp:
-            index = UOp(Ops.INDEX, (UOp(Ops.AFTER, (element.src[0], wide)), ix.substitute(element.src[1], t)))
+            index = UOp(
+                Ops.INDEX,
+                (UOp(Ops.AFTER, (element.src[0], wide)), ix.substitute(element.src[1], t)),
+            )
             one = UOp(Ops.LOAD, (UOp(Ops.INDEX, (packed, t[v])),))
-            return derive(store, (index, one, ix.conj(UOp(Ops.NOT, (full,)), ix.substitute(gate, t))))
+            return derive(
+                store, (index, one, ix.conj(UOp(Ops.NOT, (full,)), ix.substitute(gate, t)))
+            )
 
         return close(rerun(tail))
     return None

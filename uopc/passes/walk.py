@@ -31,7 +31,9 @@ def replace(root: UOp, table: dict[UOp, UOp]) -> UOp:
     return memo[root]
 
 
-def recurse(visit: Callable[[Any], Generator[Any, UOp, UOp]], start: Any, memo: dict[Any, UOp]) -> UOp:
+def recurse(
+    visit: Callable[[Any], Generator[Any, UOp, UOp]], start: Any, memo: dict[Any, UOp]
+) -> UOp:
     """Run a recursive generator: `x = yield request` visits another request first.  Memoised."""
     if start in memo:
         return memo[start]

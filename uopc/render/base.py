@@ -21,8 +21,23 @@ from uopc.uop.ops import COMPARE, UNARY_FLOAT, AxisType, Ops, RangeArg
 
 Text = tuple[str, int]  # an expression and how tightly its outermost operator binds
 
-PRIMARY, UNARY, NEGATIVE = 100, 90, 85  # a minus sign binds like a unary, but two of them must not touch
-_PRECEDENCE = {"*": 80, "/": 80, "%": 80, "+": 70, "-": 70, "<<": 60, ">>": 60, "<": 50, "==": 40, "!=": 40}
+PRIMARY, UNARY, NEGATIVE = (
+    100,
+    90,
+    85,
+)  # a minus sign binds like a unary, but two of them must not touch
+_PRECEDENCE = {
+    "*": 80,
+    "/": 80,
+    "%": 80,
+    "+": 70,
+    "-": 70,
+    "<<": 60,
+    ">>": 60,
+    "<": 50,
+    "==": 40,
+    "!=": 40,
+}
 _PRECEDENCE |= {"&": 35, "^": 34, "|": 33, "&&": 30, "||": 29, "?": 10}
 _INFIX = {
     Ops.ADD: "+",
@@ -57,10 +72,18 @@ RESERVED = frozenset(
 
 def check_name(name: str) -> str:
     """The name of a kernel.  Raises UsageError where it is no identifier, reserved, or one of ours."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in RESERVED or name.startswith("__"):
-        raise UsageError(f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word")
+    if (
+        not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+        or name in RESERVED
+        or name.startswith("__")
+    ):
+        raise UsageError(
+            f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word"
+        )
     if re.fullmatch(r"(p|t|at|ok|x|out|acc|gidx|lidx)\d*", name) or name in helpers.TEXTS:
-        raise UsageError(f"a kernel cannot be called {name!r}: the generated source uses that name; choose another")
+        raise UsageError(
+            f"a kernel cannot be called {name!r}: the generated source uses that name; choose another"
+        )
     return name
 
 
@@ -124,10 +147,16 @@ class Renderer:
         lo, hi = bounds(u)
         if lo < _INT64[0] or hi > _INT64[1]:
             raise UsageError(f"an index between {lo} and {hi} does not fit 64 bits")
-        return lo < _INT32[0] or hi > _INT32[1] or (u.op is not Ops.RANGE and u not in self.names and self._wide_below(u))
+        return (
+            lo < _INT32[0]
+            or hi > _INT32[1]
+            or (u.op is not Ops.RANGE and u not in self.names and self._wide_below(u))
+        )
 
     def _wide_below(self, u: UOp) -> bool:
-        return any(s.dtype is dtypes.index and u.dtype is dtypes.index and self.wide(s) for s in u.src)
+        return any(
+            s.dtype is dtypes.index and u.dtype is dtypes.index and self.wide(s) for s in u.src
+        )
 
     def memory_name(self, u: UOp) -> str:
         m = memory(u)
@@ -139,7 +168,12 @@ class Renderer:
     def range_name(self, r: UOp) -> str:
         """gidx0, lidx0 for hardware; k0, u0, ... by digit for loops."""
         a: RangeArg = r.arg
-        kinds = {AxisType.GLOBAL: "gidx", AxisType.LOCAL: "lidx", AxisType.REDUCE: "r", AxisType.UPCAST: "u"}
+        kinds = {
+            AxisType.GLOBAL: "gidx",
+            AxisType.LOCAL: "lidx",
+            AxisType.REDUCE: "r",
+            AxisType.UPCAST: "u",
+        }
         if a.kind in (AxisType.GLOBAL, AxisType.LOCAL):
             return f"{kinds[a.kind]}{a.axis}"
         return f"{a.digit or kinds.get(a.kind, 'i')}{a.axis}"
@@ -184,7 +218,12 @@ class Renderer:
             return f"-{self.expr(src[0], UNARY)}", NEGATIVE
         if d is dtypes.bool and op in _ON_BOOLS:
             return self._infix(_ON_BOOLS[op], src[0], src[1])
-        if op is Ops.LT and src[0].dtype is dtypes.index and src[1] is _ONE and bounds(src[0])[0] == 0:
+        if (
+            op is Ops.LT
+            and src[0].dtype is dtypes.index
+            and src[1] is _ONE
+            and bounds(src[0])[0] == 0
+        ):
             return f"{self.expr(src[0], 41)} == 0", 40
         if op in COMPARE or d.is_float:
             return self._infix(_INFIX[op], src[0], src[1])
@@ -205,13 +244,20 @@ class Renderer:
             return f"-{self.expr(src[0], UNARY)}", NEGATIVE
         if op in (Ops.IDIV, Ops.MOD):
             if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0:
-                return self._infix(_INFIX[op], *src)
-            return self.call(f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{'i64' if self.wide(u) else 'i32'}", *src)
+                return self._infix(_INFIX[op], src[0], src[1])
+            return self.call(
+                f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{'i64' if self.wide(u) else 'i32'}",
+                *src,
+            )
         if op in (Ops.MAX, Ops.MIN):
             return self.call(f"{op.name.lower()}_{'i64' if self.wide(u) else 'i32'}", *src)
         if op is Ops.ADD and src[1].op is Ops.CONST and src[1].arg.bits < 0:
             return f"{self.expr(src[0], 70)} - {-src[1].arg.bits}", 70
-        widen = "(long long)" if self.wide(u) and not any(self.wide(s) for s in src if s.op is not Ops.CONST) else ""
+        widen = (
+            "(long long)"
+            if self.wide(u) and not any(self.wide(s) for s in src if s.op is not Ops.CONST)
+            else ""
+        )
         return self._infix(_INFIX[op], src[0], src[1], widen)
 
     def _integer(self, u: UOp) -> Text:
@@ -220,24 +266,40 @@ class Renderer:
         if op in (Ops.IDIV, Ops.MOD):
             wraps = bounds(src[0])[0] == d.min and bounds(src[1])[0] < 0
             if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0 and not wraps:
-                return self._narrow(d, self._infix(_INFIX[op], *src))
+                return self._narrow(d, self._infix(_INFIX[op], src[0], src[1]))
             return self.call(f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{d.name}", *src)
         if op is Ops.NOT:
             return self._narrow(d, (f"~{self.expr(src[0], UNARY)}", UNARY))
         if op in (Ops.AND, Ops.OR, Ops.XOR, Ops.SHR):
-            return self._narrow(d, self._infix(_INFIX[op], *src)) if d.kind is Kind.UINT and d.bits < 32 else self._infix(_INFIX[op], *src)
+            return (
+                self._narrow(d, self._infix(_INFIX[op], src[0], src[1]))
+                if d.kind is Kind.UINT and d.bits < 32
+                else self._infix(_INFIX[op], src[0], src[1])
+            )
         lo, hi = exact_bounds(u)
         fits = d.min <= lo and hi <= d.max
         if d.bits >= 32 and (d.kind is Kind.UINT or fits):
             if op is Ops.NEG:
                 zero = "0u" if d is dtypes.u32 else "0ull"
-                return (f"{zero} - {self.expr(src[0], 71)}", 70) if d.kind is Kind.UINT else (f"-{self.expr(src[0], UNARY)}", NEGATIVE)
-            return self._infix(_INFIX[op], *src)
+                return (
+                    (f"{zero} - {self.expr(src[0], 71)}", 70)
+                    if d.kind is Kind.UINT
+                    else (f"-{self.expr(src[0], UNARY)}", NEGATIVE)
+                )
+            return self._infix(_INFIX[op], src[0], src[1])
         unsigned = "unsigned long long" if d.bits == 64 else "unsigned"
         if op is Ops.NEG:
-            inside = f"0u - ({unsigned}){self.expr(src[0], UNARY)}" if d.bits < 64 else f"0ull - ({unsigned}){self.expr(src[0], UNARY)}"
+            inside = (
+                f"0u - ({unsigned}){self.expr(src[0], UNARY)}"
+                if d.bits < 64
+                else f"0ull - ({unsigned}){self.expr(src[0], UNARY)}"
+            )
         else:
-            right = self.expr(src[1], _PRECEDENCE[_INFIX[op]] + 1) if op is Ops.SHL else f"({unsigned}){self.expr(src[1], UNARY)}"
+            right = (
+                self.expr(src[1], _PRECEDENCE[_INFIX[op]] + 1)
+                if op is Ops.SHL
+                else f"({unsigned}){self.expr(src[1], UNARY)}"
+            )
             inside = f"({unsigned}){self.expr(src[0], UNARY)} {_INFIX[op]} {right}"
         return f"({self.type_name(d)})({inside})", UNARY
 
@@ -297,7 +359,9 @@ class Renderer:
             if not math.isfinite(value):
                 return self.special(bits, d)
             return f"{_decimal(value, d)}f" if d is dtypes.f32 else _decimal(value, d)
-        if d in (dtypes.i64, dtypes.u64) or (d is dtypes.index and not _INT32[0] <= bits <= _INT32[1]):
+        if d in (dtypes.i64, dtypes.u64) or (
+            d is dtypes.index and not _INT32[0] <= bits <= _INT32[1]
+        ):
             if bits == _INT64[0]:
                 return "(-9223372036854775807ll - 1)"
             return f"{bits}ull" if d is dtypes.u64 else f"{bits}ll"
@@ -327,7 +391,17 @@ class Renderer:
             return
         value = u.src[1]
         inside = self.expr(value.src[1], 11) if len(value.src) == 3 else None
-        self.put_from(u, gate + self.wide_copy(u.src[0].dtype, u.arg.width, self.element(u.src[0]), self.element(value.src[0]), inside))
+        self.put_from(
+            u,
+            gate
+            + self.wide_copy(
+                u.src[0].dtype,
+                u.arg.width,
+                self.element(u.src[0]),
+                self.element(value.src[0]),
+                inside,
+            ),
+        )
 
     def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
         """A statement that copies `width` elements; zeros where `inside` is false."""
@@ -347,7 +421,9 @@ class Renderer:
 
     def let(self, u: UOp) -> None:
         text = self.expr(u)
-        name = self.fresh("ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "t")
+        name = self.fresh(
+            "ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "t"
+        )
         self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name
 
@@ -373,7 +449,9 @@ class Renderer:
         kind = "long long" if self.wide(r) else "int"
         last = a.start + a.step * a.size
         step = f"++{name}" if a.step == 1 else f"{name} += {a.step}"
-        self.put(f"for ({kind} {name} = {a.start}; {name} {'<' if a.step > 0 else '>'} {last}; {step}) {{")
+        self.put(
+            f"for ({kind} {name} = {a.start}; {name} {'<' if a.step > 0 else '>'} {last}; {step}) {{"
+        )
         self.depth += 1
         self.block(scope.items)
         self.depth -= 1

@@ -45,7 +45,9 @@ class CRenderer(Renderer):
         if r.arg.kind is AxisType.THREAD:
             return ["#pragma omp parallel for"]
         if r.arg.kind is AxisType.UPCAST and r.arg.digit != "v" and r.arg.size <= 16:
-            return [f"#pragma GCC unroll {r.arg.size}"]  # the vector digit is left to the vectoriser
+            return [
+                f"#pragma GCC unroll {r.arg.size}"
+            ]  # the vector digit is left to the vectoriser
         return []
 
     def parameters(self) -> list[str]:
@@ -63,7 +65,11 @@ class CRenderer(Renderer):
     def head(self) -> list[str]:
         """Declarations and helper functions that the body uses."""
         body = "\n".join(self.lines)
-        helper_text = [helpers.TEXTS[h].replace("FN", "static inline") for h in self.used if h not in helpers.C_LIBRARY]
+        helper_text = [
+            helpers.TEXTS[h].replace("FN", "static inline")
+            for h in self.used
+            if h not in helpers.C_LIBRARY
+        ]
         both = body + "\n".join(helper_text)
         out = []
         if "memcpy(" in both:
@@ -82,7 +88,12 @@ class CRenderer(Renderer):
         text = "\n".join([*self.head(), f"int {self.name}(void** args) {{", *self.lines, "}", ""])
         one: Dims = (1, 1, 1)
         return Source(
-            text, name=self.name, language=self.language, params=self.program.params, launch=Launch(one, one), target=target
+            text,
+            name=self.name,
+            language=self.language,
+            params=self.program.params,
+            launch=Launch(one, one),
+            target=target,
         )
 
 

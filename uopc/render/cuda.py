@@ -73,7 +73,11 @@ class CUDARenderer(Renderer):
         self.dynamic = at > target.shared_static_bytes
 
     def special(self, bits: int, d: DType) -> str:
-        return f"__int_as_float({bits:#x})" if d is dtypes.f32 else f"__longlong_as_double({bits:#x}ll)"
+        return (
+            f"__int_as_float({bits:#x})"
+            if d is dtypes.f32
+            else f"__longlong_as_double({bits:#x}ll)"
+        )
 
     def function(self, helper: str) -> str:
         return BUILT_IN.get(helper, helper)
@@ -82,7 +86,11 @@ class CUDARenderer(Renderer):
         size = width * d.itemsize
         c = f"{_VECTORS[d.name]}{width}" if d.name in _VECTORS and width in (2, 4) else _WORDS[size]
         read = f"*(const {c}*)&{source}"
-        return f"*({c}*)&{to} = {read};" if inside is None else f"*({c}*)&{to} = {inside} ? {read} : {c}{{}};"
+        return (
+            f"*({c}*)&{to} = {read};"
+            if inside is None
+            else f"*({c}*)&{to} = {inside} ? {read} : {c}{{}};"
+        )
 
     def qualifier(self, m: UOp) -> str:
         if _is_shared(m):
@@ -142,7 +150,11 @@ class CUDARenderer(Renderer):
         out = []
         for p in self.program.params:
             c = self.type_name(p.dtype)
-            out.append(f"const {c} p{p.slot}" if p.scalar else f"{'' if p.written else 'const '}{c}* __restrict__ p{p.slot}")
+            out.append(
+                f"const {c} p{p.slot}"
+                if p.scalar
+                else f"{'' if p.written else 'const '}{c}* __restrict__ p{p.slot}"
+            )
         return ", ".join(out)
 
     def _helper(self, name: str) -> str:
@@ -167,7 +179,11 @@ class CUDARenderer(Renderer):
         self.hardware(launch.block_axes, "threadIdx")
         self.block(self.program.items)
         texts = [self._helper(h) for h in self.used if h not in BUILT_IN]
-        bounds = f"{launch.threads}, {launch.blocks_per_sm}" if launch.blocks_per_sm else f"{launch.threads}"
+        bounds = (
+            f"{launch.threads}, {launch.blocks_per_sm}"
+            if launch.blocks_per_sm
+            else f"{launch.threads}"
+        )
         first = f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}({self.signature()}) {{'
         return Source(
             "\n".join([*texts, first, *self.lines, "}", ""]),

@@ -18,9 +18,22 @@ _INTS = {
     "u64": ("unsigned long long", "0", "18446744073709551615ull"),
 }
 #: where a float is too large for the integer: 2**bits of magnitude, as literals exact in f32 and f64
-_TOO_LARGE = {"i8": "128.0", "i16": "32768.0", "i32": "2147483648.0", "i64": "9223372036854775808.0"}
-_TOO_LARGE |= {"u8": "256.0", "u16": "65536.0", "u32": "4294967296.0", "u64": "18446744073709551616.0"}
-_FLOATS = {"f32": ("float", "f", "u32", "unsigned"), "f64": ("double", "", "u64", "unsigned long long")}
+_TOO_LARGE = {
+    "i8": "128.0",
+    "i16": "32768.0",
+    "i32": "2147483648.0",
+    "i64": "9223372036854775808.0",
+}
+_TOO_LARGE |= {
+    "u8": "256.0",
+    "u16": "65536.0",
+    "u32": "4294967296.0",
+    "u64": "18446744073709551616.0",
+}
+_FLOATS = {
+    "f32": ("float", "f", "u32", "unsigned"),
+    "f64": ("double", "", "u64", "unsigned long long"),
+}
 
 TEXTS: dict[str, str] = {}
 NEEDS: dict[str, tuple[str, ...]] = {}
@@ -47,8 +60,12 @@ def _integers() -> None:
                 f"  return r != 0 && (r < 0) != (b < 0) ? ({c})(r + b) : r;\n}}"
             )
         else:
-            TEXTS[f"floordiv_{name}"] = f"FN {c} floordiv_{name}({c} a, {c} b) {{ return b == 0 ? 0 : ({c})(a / b); }}"
-            TEXTS[f"floormod_{name}"] = f"FN {c} floormod_{name}({c} a, {c} b) {{ return b == 0 ? 0 : ({c})(a % b); }}"
+            TEXTS[f"floordiv_{name}"] = (
+                f"FN {c} floordiv_{name}({c} a, {c} b) {{ return b == 0 ? 0 : ({c})(a / b); }}"
+            )
+            TEXTS[f"floormod_{name}"] = (
+                f"FN {c} floormod_{name}({c} a, {c} b) {{ return b == 0 ? 0 : ({c})(a % b); }}"
+            )
 
 
 def _floats() -> None:
@@ -65,8 +82,16 @@ def _floats() -> None:
         for to, (i, low, high) in _INTS.items():
             large = _TOO_LARGE[to] + f
             if to[0] == "i":
-                small = f"a < -{large} ? {low}" if name == "f32" and to in ("i32", "i64") else f"a <= -{large} ? {low}"
-                small = f"a <= -{large} ? {low}" if to not in ("i8", "i16") else f"a <= {low}.0{f} ? {low}"
+                small = (
+                    f"a < -{large} ? {low}"
+                    if name == "f32" and to in ("i32", "i64")
+                    else f"a <= -{large} ? {low}"
+                )
+                small = (
+                    f"a <= -{large} ? {low}"
+                    if to not in ("i8", "i16")
+                    else f"a <= {low}.0{f} ? {low}"
+                )
             else:
                 small = f"a <= 0.0{f} ? 0"
             TEXTS[f"{name}_to_{to}"] = (
@@ -103,14 +128,32 @@ def _small_floats() -> None:
     )
     # a format of e exponent and m mantissa bits: `bias`, largest finite, what overflows becomes
     for name, c, m, bias, nan, overflow, largest in (
-        ("f16", "unsigned short", 10, 15, "0x7fff", "0x7c00", "0x477ff000u"),  # 65520: rounds to inf from here
+        (
+            "f16",
+            "unsigned short",
+            10,
+            15,
+            "0x7fff",
+            "0x7c00",
+            "0x477ff000u",
+        ),  # 65520: rounds to inf from here
         ("f8e4m3", "unsigned char", 3, 7, "0x7f", "0x7e", "0x43e80000u"),  # 464: the largest is 448
-        ("f8e5m2", "unsigned char", 2, 15, "0x7f", "0x7b", "0x47700000u"),  # 61440: the largest is 57344
+        (
+            "f8e5m2",
+            "unsigned char",
+            2,
+            15,
+            "0x7f",
+            "0x7b",
+            "0x47700000u",
+        ),  # 61440: the largest is 57344
     ):
         width = 16 if c == "unsigned short" else 8
         shift, sign_shift = 23 - m, 32 - width
         smallest = (127 + 1 - bias) << 23  # bits of the smallest normal number
-        half_ulp = (127 + 1 - bias - m + 23) << 23  # adding this number rounds to the subnormal grid
+        half_ulp = (
+            127 + 1 - bias - m + 23
+        ) << 23  # adding this number rounds to the subnormal grid
         TEXTS[f"f32_to_{name}"] = (
             f"FN {c} f32_to_{name}(float a) {{\n"
             f"  unsigned u = bits_f32_u32(a), sign = u >> {sign_shift} & {1 << (width - 1):#x}u, x = u & 0x7fffffffu, r;\n"
@@ -121,8 +164,14 @@ def _small_floats() -> None:
             f"  return ({c})(r | sign);\n}}"
         )
         top = (1 << (width - 1)) - 1  # all bits but the sign
-        inf = "" if name == "f8e4m3" else f"  if (x == {overflow if name == 'f16' else '0x7c'}) r = 0x7f800000u;\n  else "
-        is_nan = f"x == {top:#x}" if name == "f8e4m3" else f"x > {'0x7c00' if name == 'f16' else '0x7c'}"
+        inf = (
+            ""
+            if name == "f8e4m3"
+            else f"  if (x == {overflow if name == 'f16' else '0x7c'}) r = 0x7f800000u;\n  else "
+        )
+        is_nan = (
+            f"x == {top:#x}" if name == "f8e4m3" else f"x > {'0x7c00' if name == 'f16' else '0x7c'}"
+        )
         TEXTS[f"{name}_to_f32"] = (
             f"FN float {name}_to_f32({c} a) {{\n"
             f"  unsigned x = a & {top:#x}u, r;\n"
@@ -142,7 +191,23 @@ _small_floats()
 
 #: functions of the C library with the same meaning: helper -> name
 C_LIBRARY: dict[str, str] = {}
-for _op in ("sqrt", "trunc", "floor", "ceil", "rint", "exp2", "log2", "exp", "log", "sin", "cos", "tan", "tanh", "erf", "fma"):
+for _op in (
+    "sqrt",
+    "trunc",
+    "floor",
+    "ceil",
+    "rint",
+    "exp2",
+    "log2",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "erf",
+    "fma",
+):
     C_LIBRARY[f"{_op}_f32"] = f"{_op}f"
     C_LIBRARY[f"{_op}_f64"] = _op
 

@@ -247,7 +247,9 @@ def at_least(a: UOp, n: int) -> UOp:
 
 
 def _strip(a: UOp, n: int) -> UOp:
-    for g in sorted({abs(c) for c in affine(a)[0].values() if c not in (1, -1) and n % c == 0}, reverse=True):
+    for g in sorted(
+        {abs(c) for c in affine(a)[0].values() if c not in (1, -1) and n % c == 0}, reverse=True
+    ):
         q, r = split(a, g)
         if r is not ZERO and _is_digit(r, g):
             return scale(q, g)
@@ -343,7 +345,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if op is Ops.AND and u.dtype is dtypes.bool:
         return conj(*src)
     if op is Ops.ITEM and src[0].op is Ops.TUPLE:
-        return src[0].src[u.arg]
+        value: UOp = src[0].src[u.arg]
+        return value
     if op is Ops.NOT and src[0] in (TRUE, FALSE):
         return FALSE if src[0] is TRUE else TRUE
     if op is Ops.WHERE:

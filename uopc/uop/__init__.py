@@ -17,7 +17,25 @@ from uopc.uop.ops import (
 )
 
 __all__ = [
-    *("AccessArg", "AxisType", "Combine", "ConstArg", "IotaArg", "LaunchArg", "Ops", "ParamArg"),
-    *("RangeArg", "ReduceArg", "ShuffleArg", "StageArg", "UOp", "alu", "buffer", "memory", "prod"),
-    *("range_", "sink", "toposort", "where_from"),
+    "AccessArg",
+    "AxisType",
+    "Combine",
+    "ConstArg",
+    "IotaArg",
+    "LaunchArg",
+    "Ops",
+    "ParamArg",
+    "RangeArg",
+    "ReduceArg",
+    "ShuffleArg",
+    "StageArg",
+    "UOp",
+    "alu",
+    "buffer",
+    "memory",
+    "prod",
+    "range_",
+    "sink",
+    "toposort",
+    "where_from",
 ]

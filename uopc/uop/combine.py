@@ -42,7 +42,12 @@ def identity(combine: Combine, dtypes: tuple[DType, ...]) -> tuple[UOp, ...]:
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
         worst = lowest(d) if combine is Combine.ARGMAX else highest(d)
         return UOp.const(worst, d), UOp.const(highest(dtypes[1]), dtypes[1])
-    start: dict[Combine, int | float] = {Combine.ADD: 0, Combine.MUL: 1, Combine.OR: 0, Combine.XOR: 0}
+    start: dict[Combine, int | float] = {
+        Combine.ADD: 0,
+        Combine.MUL: 1,
+        Combine.OR: 0,
+        Combine.XOR: 0,
+    }
     if combine is Combine.AND:
         return (UOp.const(-1 if d.min < 0 else d.max, d),)
     if combine is Combine.MAX:

@@ -150,7 +150,11 @@ def _bounds(u: UOp) -> Bounds:
     if op is Ops.NOT and d is dtypes.bool:
         s = bounds(src[0])
         return 1 - s[1], 1 - s[0]
-    if op is Ops.AFTER or op is Ops.SHUFFLE or (op is Ops.STAGE and src[3].op is Ops.CONST and src[3].arg.bits):
+    if (
+        op is Ops.AFTER
+        or op is Ops.SHUFFLE
+        or (op is Ops.STAGE and src[3].op is Ops.CONST and src[3].arg.bits)
+    ):
         return bounds(src[0])
     return whole
 

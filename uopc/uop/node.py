@@ -75,6 +75,11 @@ class UOp:
     dtype: DType
     shape: Shape
     origins: tuple[Origin, ...]
+    _free: frozenset[UOp]
+    _bounds: Any
+    _affine: Any
+    _key: Any
+    _order: Any
 
     def __new__(cls, op: Ops, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         key = (op, src, arg)
@@ -291,7 +296,11 @@ class UOp:
     def shrink(self, bounds: Sequence[tuple[int, int]]) -> UOp:
         """Elements begin <= i < end along each axis."""
         bounds = tuple((int(b), int(e)) for b, e in bounds)
-        return self if bounds == tuple((0, n) for n in self.shape) else UOp(Ops.SHRINK, (self,), bounds)
+        return (
+            self
+            if bounds == tuple((0, n) for n in self.shape)
+            else UOp(Ops.SHRINK, (self,), bounds)
+        )
 
     def pad(self, pads: Sequence[tuple[int, int]], value: Scalar = 0) -> UOp:
         """(before, after) elements of `value` put around each axis."""
@@ -311,7 +320,9 @@ class UOp:
         """Reduce the last n axes: shape (*kept,).  op: ADD, MUL, MAX, MIN, AND, OR or XOR."""
         combine = op if isinstance(op, Combine) else Combine.__members__.get(op.name)
         if combine is None or combine in (Combine.ARGMAX, Combine.ARGMIN):
-            raise UsageError(f"reduce at {here()}: {op!r} does not reduce; use ADD, MUL, MAX, MIN, AND, OR, XOR")
+            raise UsageError(
+                f"reduce at {here()}: {op!r} does not reduce; use ADD, MUL, MAX, MIN, AND, OR, XOR"
+            )
         return UOp(Ops.REDUCE, (self,), ReduceArg(combine, n))
 
     def argmax(self, n: int = 1) -> UOp:
@@ -327,7 +338,11 @@ class UOp:
         _check_reduced(self, n, combine)
         last = self.shape[len(self.shape) - n :]
         count = prod(last)
-        position = UOp.arange(count, dtypes.i32 if count < 2**31 else dtypes.i64).reshape(last).expand(self.shape)
+        position = (
+            UOp.arange(count, dtypes.i32 if count < 2**31 else dtypes.i64)
+            .reshape(last)
+            .expand(self.shape)
+        )
         both = UOp(Ops.REDUCE, (UOp(Ops.TUPLE, (self, position)),), ReduceArg(combine, n))
         return UOp(Ops.ITEM, (both,), 1)
 
@@ -355,7 +370,11 @@ class UOp:
         """Read an INDEX; where gate is false the memory is not touched and `other` (0) is the value."""
         if gate is None:
             return UOp(Ops.LOAD, (self,))
-        alt = other if isinstance(other, UOp) else UOp.const(0 if other is None else other, self.dtype)
+        alt = (
+            other
+            if isinstance(other, UOp)
+            else UOp.const(0 if other is None else other, self.dtype)
+        )
         return UOp(Ops.LOAD, (self, gate, alt))
 
     def store(self, value: Scalar, gate: UOp | None = None) -> UOp:
@@ -395,13 +414,23 @@ class UOp:
         return from_bits(self.arg.bits, self.arg.dtype)
 
     @staticmethod
-    def const(value: bool | int | float, dtype: DType | None = None, shape: Sequence[int] = ()) -> UOp:
+    def const(
+        value: bool | int | float, dtype: DType | None = None, shape: Sequence[int] = ()
+    ) -> UOp:
         """A constant; alone it is bool, i32 or f32.  Integers beyond the dtype are an error."""
         if dtype is None:
-            dtype = dtypes.bool if isinstance(value, bool) else dtypes.i32 if isinstance(value, int) else dtypes.f32
+            dtype = (
+                dtypes.bool
+                if isinstance(value, bool)
+                else dtypes.i32
+                if isinstance(value, int)
+                else dtypes.f32
+            )
         if not dtype.is_float:
             if isinstance(value, float) and not value.is_integer():
-                raise UsageError(f"constant at {here()}: {value!r} is not a whole number, {dtype} holds those")
+                raise UsageError(
+                    f"constant at {here()}: {value!r} is not a whole number, {dtype} holds those"
+                )
             if dtype.kind in (Kind.INT, Kind.UINT) and not dtype.min <= value <= dtype.max:
                 raise UsageError(
                     f"constant at {here()}: {value!r} does not fit {dtype} ({dtype.min} to {dtype.max}); cast first"
@@ -424,7 +453,9 @@ def prod(xs: Iterable[int]) -> int:
 def alu(op: Ops, *operands: Scalar) -> UOp:
     """An elementwise node; Python scalars take the dtype of the first UOp among the operands that count
     (for WHERE the two choices)."""
-    like = next((x for x in (operands[1:] if op is Ops.WHERE else operands) if isinstance(x, UOp)), None)
+    like = next(
+        (x for x in (operands[1:] if op is Ops.WHERE else operands) if isinstance(x, UOp)), None
+    )
     dtype = None if like is None else like.dtype
     if dtype is None and op is Ops.WHERE:
         two = operands[1:]
@@ -432,7 +463,9 @@ def alu(op: Ops, *operands: Scalar) -> UOp:
     return UOp(op, tuple([x if isinstance(x, UOp) else UOp.const(x, dtype) for x in operands]))
 
 
-def range_(size: int, idx: int, kind: AxisType = AxisType.LOOP, start: int = 0, step: int = 1) -> UOp:
+def range_(
+    size: int, idx: int, kind: AxisType = AxisType.LOOP, start: int = 0, step: int = 1
+) -> UOp:
     """A loop variable of kernel axis idx.  Loops of one kernel have different idx."""
     return UOp(Ops.RANGE, (), RangeArg(idx, size, kind, "", 0, start, step))
 
@@ -532,7 +565,9 @@ def _same_shape(op: Ops, src: tuple[UOp, ...]) -> Shape:
                 shape = s.shape
             elif s.shape:
                 shapes = " and ".join(str(x.shape) for x in src)
-                raise _fail(op.name, f"shapes differ: {shapes}. Reshape and expand one to the other.")
+                raise _fail(
+                    op.name, f"shapes differ: {shapes}. Reshape and expand one to the other."
+                )
     return shape
 
 
@@ -578,7 +613,10 @@ def _unary(op: Ops) -> Callable[[tuple[UOp, ...], Any], Inferred]:
         else:
             ok = d.is_float
         if not ok or d.storage:
-            raise _fail(op.name, f"not defined for {d}" + (" (fp8 is storage: cast to f32)" if d.storage else ""))
+            raise _fail(
+                op.name,
+                f"not defined for {d}" + (" (fp8 is storage: cast to f32)" if d.storage else ""),
+            )
         return d, a.shape
 
     return infer
@@ -599,7 +637,9 @@ def _bitcast(src: tuple[UOp, ...], arg: DType) -> Inferred:
 def _where(src: tuple[UOp, ...], arg: Any) -> Inferred:
     condition, x, y = src
     if condition.dtype is not dtypes.bool:
-        raise _fail("WHERE", f"the condition is {condition.dtype}, not bool. Compare it with .ne(0).")
+        raise _fail(
+            "WHERE", f"the condition is {condition.dtype}, not bool. Compare it with .ne(0)."
+        )
     if x.dtype is not y.dtype:
         raise _fail("WHERE", f"dtypes differ: {x.dtype} and {y.dtype}. Cast one of them.")
     return x.dtype, _same_shape(Ops.WHERE, src)
@@ -608,7 +648,9 @@ def _where(src: tuple[UOp, ...], arg: Any) -> Inferred:
 def _fma(src: tuple[UOp, ...], arg: Any) -> Inferred:
     a = src[0]
     if not a.dtype.is_float or a.dtype.storage or any(s.dtype is not a.dtype for s in src):
-        raise _fail("FMA", f"wants three floats of one dtype, got {', '.join(str(s.dtype) for s in src)}")
+        raise _fail(
+            "FMA", f"wants three floats of one dtype, got {', '.join(str(s.dtype) for s in src)}"
+        )
     return a.dtype, _same_shape(Ops.FMA, src)
 
 
@@ -623,23 +665,37 @@ def _buffer(src: tuple[UOp, ...], arg: ParamArg) -> Inferred:
 def _index(src: tuple[UOp, ...], arg: Any) -> Inferred:
     if len(src) != 2 or src[1].dtype is not dtypes.index:
         got = src[1].dtype if len(src) > 1 else "nothing"
-        raise _fail("INDEX", f"wants (memory, offset of dtype index), got {got}. Cast with .cast(dtypes.index).")
+        raise _fail(
+            "INDEX",
+            f"wants (memory, offset of dtype index), got {got}. Cast with .cast(dtypes.index).",
+        )
     return memory(src[0]).dtype, ()
 
 
 def _load(src: tuple[UOp, ...], arg: Any) -> Inferred:
     if src[0].op is not Ops.INDEX or len(src) not in (1, 3):
-        raise _fail("LOAD", f"wants an INDEX, or an INDEX, a gate and another value; got {src[0].op}, {len(src)} sources")
+        raise _fail(
+            "LOAD",
+            f"wants an INDEX, or an INDEX, a gate and another value; got {src[0].op}, {len(src)} sources",
+        )
     if len(src) == 3 and (src[1].dtype is not dtypes.bool or src[2].dtype is not src[0].dtype):
-        raise _fail("LOAD", f"gate {src[1].dtype} must be bool and the other value {src[2].dtype} must be {src[0].dtype}")
+        raise _fail(
+            "LOAD",
+            f"gate {src[1].dtype} must be bool and the other value {src[2].dtype} must be {src[0].dtype}",
+        )
     return src[0].dtype, ()
 
 
 def _store(src: tuple[UOp, ...], arg: Any) -> Inferred:
     if src[0].op is not Ops.INDEX or len(src) not in (2, 3):
-        raise _fail("STORE", f"wants an INDEX, a value and perhaps a gate; got {src[0].op}, {len(src)} sources")
+        raise _fail(
+            "STORE",
+            f"wants an INDEX, a value and perhaps a gate; got {src[0].op}, {len(src)} sources",
+        )
     if src[1].dtype is not src[0].dtype:
-        raise _fail("STORE", f"the value is {src[1].dtype}, the memory {src[0].dtype}. Cast the value.")
+        raise _fail(
+            "STORE", f"the value is {src[1].dtype}, the memory {src[0].dtype}. Cast the value."
+        )
     if len(src) == 3 and src[2].dtype is not dtypes.bool:
         raise _fail("STORE", f"the gate is {src[2].dtype}, not bool")
     return dtypes.void, ()
@@ -667,7 +723,10 @@ def _void(src: tuple[UOp, ...], arg: Any) -> Inferred:
 
 def _reshape(src: tuple[UOp, ...], arg: Shape) -> Inferred:
     if any(n < 0 for n in arg) or prod(arg) != prod(src[0].shape):
-        raise _fail("RESHAPE", f"{arg} has {prod(arg)} elements, shape {src[0].shape} has {prod(src[0].shape)}")
+        raise _fail(
+            "RESHAPE",
+            f"{arg} has {prod(arg)} elements, shape {src[0].shape} has {prod(src[0].shape)}",
+        )
     return src[0].dtype, arg
 
 
@@ -680,13 +739,17 @@ def _expand(src: tuple[UOp, ...], arg: Shape) -> Inferred:
 
 def _permute(src: tuple[UOp, ...], arg: tuple[int, ...]) -> Inferred:
     if sorted(arg) != list(range(len(src[0].shape))):
-        raise _fail("PERMUTE", f"{arg} is no order of the {len(src[0].shape)} axes of shape {src[0].shape}")
+        raise _fail(
+            "PERMUTE", f"{arg} is no order of the {len(src[0].shape)} axes of shape {src[0].shape}"
+        )
     return src[0].dtype, tuple(src[0].shape[a] for a in arg)
 
 
 def _shrink(src: tuple[UOp, ...], arg: tuple[tuple[int, int], ...]) -> Inferred:
     shape = src[0].shape
-    if len(arg) != len(shape) or any(not 0 <= b <= e <= n for (b, e), n in zip(arg, shape, strict=True)):
+    if len(arg) != len(shape) or any(
+        not 0 <= b <= e <= n for (b, e), n in zip(arg, shape, strict=True)
+    ):
         raise _fail("SHRINK", f"{arg} does not lie inside shape {shape}")
     return src[0].dtype, tuple(e - b for b, e in arg)
 
@@ -696,7 +759,9 @@ def _pad(src: tuple[UOp, ...], arg: tuple[tuple[int, int], ...]) -> Inferred:
     if len(arg) != len(x.shape) or any(b < 0 or a < 0 for b, a in arg):
         raise _fail("PAD", f"{arg} must give two sizes >= 0 for each axis of shape {x.shape}")
     if value.dtype is not x.dtype or value.shape:
-        raise _fail("PAD", f"the value is {value.dtype} of shape {value.shape}, must be a scalar {x.dtype}")
+        raise _fail(
+            "PAD", f"the value is {value.dtype} of shape {value.shape}, must be a scalar {x.dtype}"
+        )
     return x.dtype, tuple(b + n + a for n, (b, a) in zip(x.shape, arg, strict=True))
 
 
@@ -709,14 +774,23 @@ def _flip(src: tuple[UOp, ...], arg: tuple[int, ...]) -> Inferred:
 def _check_reduced(x: UOp, n: int, combine: Combine) -> None:
     if not 0 < n <= len(x.shape):
         raise _fail("REDUCE", f"cannot reduce the last {n} axes of shape {x.shape}")
-    if prod(x.shape[len(x.shape) - n :]) == 0 and combine not in (Combine.ADD, Combine.MUL, Combine.OR, Combine.XOR):
-        raise _fail("REDUCE", f"{combine!r} of no elements has no value (shape {x.shape}, last {n} axes)")
+    if prod(x.shape[len(x.shape) - n :]) == 0 and combine not in (
+        Combine.ADD,
+        Combine.MUL,
+        Combine.OR,
+        Combine.XOR,
+    ):
+        raise _fail(
+            "REDUCE", f"{combine!r} of no elements has no value (shape {x.shape}, last {n} axes)"
+        )
 
 
 def _reduce(src: tuple[UOp, ...], arg: ReduceArg) -> Inferred:
     x, tupled = src[0], arg.combine in (Combine.ARGMAX, Combine.ARGMIN)
     if tupled != (tuple_of(x) is not None):
-        raise _fail("REDUCE", f"{arg.combine!r} reduces {'a TUPLE' if tupled else 'one value'}, got {x.op}")
+        raise _fail(
+            "REDUCE", f"{arg.combine!r} reduces {'a TUPLE' if tupled else 'one value'}, got {x.op}"
+        )
     bits = arg.combine in (Combine.AND, Combine.OR, Combine.XOR)
     if not tupled and (bits and x.dtype.is_float or x.dtype.storage or x.dtype is dtypes.void):
         raise _fail("REDUCE", f"{arg.combine!r} is not defined for {x.dtype}")
@@ -793,7 +867,9 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
     if u.op is Ops.RANGE:
         return frozenset((u,))
     free = _NO_RANGES
-    if u.op is Ops.STAGE:  # value, write address and gate see the closed ranges, the read address is outside
+    if (
+        u.op is Ops.STAGE
+    ):  # value, write address and gate see the closed ranges, the read address is outside
         inside = u.src[0]._free | u.src[1]._free | u.src[3]._free
         return (inside - frozenset(u.src[4:])) | u.src[2]._free
     for s in u.src:
@@ -813,6 +889,23 @@ def addrspace(u: UOp) -> AddrSpace:
 
 
 __all__ = [
-    *("Origin", "Scalar", "Shape", "UOp", "WHOLE_KERNEL", "addrspace", "alu", "buffer", "closed_ranges", "derive"),
-    *("here", "inherit", "memory", "prod", "range_", "sink", "toposort", "tuple_of", "where_from"),
+    "Origin",
+    "Scalar",
+    "Shape",
+    "UOp",
+    "WHOLE_KERNEL",
+    "addrspace",
+    "alu",
+    "buffer",
+    "closed_ranges",
+    "derive",
+    "here",
+    "inherit",
+    "memory",
+    "prod",
+    "range_",
+    "sink",
+    "toposort",
+    "tuple_of",
+    "where_from",
 ]

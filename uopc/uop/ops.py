@@ -111,7 +111,9 @@ SERIAL = frozenset((AxisType.LOOP, AxisType.REDUCE))
 #: ranges that are loops inside one thread's text
 IN_THREAD = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.THREAD))
 #: ranges that live for the whole kernel and are closed by SINK
-WHOLE_KERNEL = frozenset((AxisType.GLOBAL, AxisType.LOCAL, AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE))
+WHOLE_KERNEL = frozenset(
+    (AxisType.GLOBAL, AxisType.LOCAL, AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE)
+)
 
 
 @dataclass(frozen=True, slots=True)

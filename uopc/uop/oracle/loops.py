@@ -16,9 +16,8 @@ from typing import TypeAlias
 import numpy as np
 
 from uopc.dtype import AddrSpace
-from uopc.errors import SpecError
-from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.nest import nest
+from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import ELEMENTWISE, AxisType, Ops
 from uopc.uop.oracle.access import (
@@ -42,7 +41,6 @@ class Loop:
     """A loop over `range` (None: the kernel itself) around its items, in order."""
 
     range: UOp | None
-    depth: int
     items: list[Item] = field(default_factory=list)
 
 
@@ -55,59 +53,22 @@ def run_loops(sink: UOp, arrays: Mapping[int, Array]) -> dict[int, Array]:
     slots = stored_slots(order)
     machine = _Machine(order, sink, bind(order, arrays, slots))
     with np.errstate(all="ignore"):
-        machine.run(nest(sink))
+        machine.run(program(sink))
     return shaped(machine.parameters, arrays, order, slots)
 
 
-# ---- the order
-def nest(sink: UOp) -> Loop:
-    """The tree of a kernel's loops with the nodes that stand in each.
-
-    Raises SpecError where the free ranges of a node are not nested in each other.
-    """
-    order = toposort(sink)
-    top = Loop(None, 0)
-    loops: dict[UOp, Loop] = {}
-    parents: dict[Loop, Loop] = {}
-    for u in reversed(order):  # outer ENDs come first
+def program(sink: UOp) -> Loop:
+    """The tree of a kernel's loops with the nodes that stand in each, in order."""
+    loops = nest(sink, _LANES)
+    top = Loop(None)
+    inside: dict[UOp | None, Loop] = {None: top, **{r: Loop(r) for r in loops.parent}}
+    for u in toposort(sink):
         if u.op is Ops.END:
-            outer = _innermost(u, top, loops, parents)
-            for r in _serial(u):
-                loops[r] = Loop(r, outer.depth + 1)
-                parents[loops[r]] = outer
-                outer = loops[r]
-    for u in order:
-        if u.op is Ops.END:
-            for r in _serial(u):
-                parents[loops[r]].items.append(loops[r])
+            for r in loops.loops(u):
+                inside[loops.parent[r]].items.append(inside[r])
         elif u.op in ELEMENTWISE or u.op in _STEPS:
-            _innermost(u, top, loops, parents).items.append(u)
+            inside[loops.innermost(u)].items.append(u)
     return top
-
-
-def _serial(end: UOp) -> list[UOp]:
-    return [r for r in end.src[1:] if r.arg.kind not in _LANES]
-
-
-def _innermost(u: UOp, top: Loop, loops: dict[UOp, Loop], parents: dict[Loop, Loop]) -> Loop:
-    ranges = [r for r in free(u) if r.arg.kind not in _LANES]
-    for r in ranges:
-        if r not in loops:
-            raise SpecError(
-                f"{u.op} at {where_from(u)}: no END closes {range_name(r.arg)} around it"
-            )
-    inner = max((loops[r] for r in ranges), key=lambda x: x.depth, default=top)
-    around, at = {inner.range}, inner
-    while at is not top:
-        at = parents[at]
-        around.add(at.range)
-    if crossing := [r for r in ranges if r not in around]:
-        raise SpecError(
-            f"{u.op} at {where_from(u)}: it varies with "
-            f"{', '.join(sorted(range_name(r.arg) for r in ranges))}, but the loop over "
-            f"{range_name(crossing[0].arg)} is not around the innermost one"
-        )
-    return inner
 
 
 # ---- the threads
