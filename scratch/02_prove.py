@@ -35,7 +35,8 @@ claims = [
     (Rule("move-constant", (x + c) < y, lambda x, c, y: x < y - c, WRAP), (a + 3) < b),
     (Rule("not-as-minus", ~x, lambda x: -x - 1, WRAP), ~a),
     (Rule("shift-as-floor", x >> 1, lambda x: x // 2, WRAP), a >> 1),
-    (Rule("floor-as-trunc", x // 2, lambda x: -(-x // 2), WRAP), a // 2),
+    (Rule("sign-through", -(x // 2), lambda x: -x // 2, WRAP), -(a // 2)),
+    (Rule("join-halves", (x // 2) * 2 + x % 2, lambda x: x, WRAP), (a // 2) * 2 + a % 2),
     (Rule("double-minus", (x + x) - x, lambda x: x, WRAP), (a + a) - a),
 ]
 for rule, before in claims:

@@ -39,6 +39,12 @@ PURPOSE = {
     "distances": "squared distance of every image to every mean, |m|^2 - 2 x.m",
     "nearest": "the class of the nearest mean, argmin",
 }
+LEGEND = (
+    "compile: from the body to the first result, less one run; a text that the disk cache holds is "
+    "not compiled again. run: one call on numpy arrays; on cuda the GPU's own time. means must be "
+    "equal: f32 holds sums of bytes below 2**24 exactly. distances may differ by the bound of a "
+    "product of k terms, k * 2**-23 * sum|ab|. nearest must be numpy's class for every image."
+)
 _DATA = "data/mnist10k.npz"
 
 
@@ -278,21 +284,23 @@ def demo(out: Console, count: int = IMAGES) -> int:
     states = devices()
     usable = [state.name for state in states if state.usable]
     heading(out, "Handwritten digits by the nearest class mean")
-    out.print(
+    paragraph(
+        out,
         f"{count:,} images of MNIST: means of the first {len(train):,}, tested on the last "
-        f"{len(test):,}. numpy has {wanted.accuracy:.1%} right after {duration(wanted.time_s)}.\n"
+        f"{len(test):,}. numpy has {wanted.accuracy:.1%} right after {duration(wanted.time_s)}.",
     )
-    # Lowered before anything is timed, so that no device pays for first imports; compiled after,
-    # so that no device finds its kernels in the cache because they were shown.
+    out.print()
+    for body in bodies(data).values():
+        compile(body, target="emulated")  # no device's time holds what the first lowering loads
+    outcomes = [run_on(name, data, wanted) for name in usable]
     on = "cuda" if "cuda" in usable else "emulated"
     kernels = {name: compile(body, target=on, name=name) for name, body in bodies(data).items()}
-    outcomes = [run_on(name, data, wanted) for name in usable]
     for name, kernel in kernels.items():
         _print_kernel(out, name, kernel)
     _print_outcomes(out, outcomes, wanted)
     for state in states:
         if not state.usable:
-            out.print(f"not run on {state.name}: {state.detail}")
+            paragraph(out, f"Not run on {state.name}: {state.detail}")
     return _verdict(out, outcomes, wanted)
 
 
@@ -316,12 +324,8 @@ def _print_outcomes(out: Console, outcomes: Sequence[Outcome], wanted: Reference
     rows.append(("numpy", "all", "", duration(wanted.time_s), "", f"{wanted.accuracy:.1%}"))
     columns = ("device", "kernel", "compile", "run", "beside numpy", "accuracy")
     table(out, columns, rows, right=frozenset(("compile", "run", "accuracy")))
-    out.print(
-        "compile: from the body to the first result, less one run; a kernel of the disk cache is "
-        "not compiled again. run: a call on numpy arrays; on cuda the GPU's own time. means are "
-        "exact: sums of bytes below 2**24. distances may differ by the bound of a product of k "
-        "terms, k * 2**-23 * sum|ab|. nearest has to be numpy's class for every image.\n"
-    )
+    paragraph(out, LEGEND)
+    out.print()
 
 
 def _verdict(out: Console, outcomes: Sequence[Outcome], wanted: Reference) -> int:
@@ -329,9 +333,12 @@ def _verdict(out: Console, outcomes: Sequence[Outcome], wanted: Reference) -> in
     agree = [x.device for x in outcomes if x.agrees(wanted)]
     for outcome in outcomes:
         if outcome.error:
-            out.print(f"{outcome.device} failed. {outcome.error}")
+            out.print(f"{outcome.device} failed. {outcome.error}", soft_wrap=True)
         elif outcome.device not in agree:
-            out.print(f"{outcome.device} does not agree with numpy: see the table.")
+            heading(out, f"{outcome.device} does not agree with numpy: see the table.")
     if agree:
-        out.print(f"{' and '.join(agree)}: {wanted.accuracy:.1%} right, every class as numpy's.")
+        right = f"{wanted.accuracy:.1%} right, every class as numpy's."
+        heading(out, f"{' and '.join(agree)}: {right}")
+    if not outcomes:
+        heading(out, "No device is usable: nothing was run.")
     return 0 if agree and len(agree) == len(outcomes) else 1

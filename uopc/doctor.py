@@ -18,7 +18,7 @@ from uopc.config import Config, current
 from uopc.dtype import dtypes
 from uopc.errors import ToolchainError, UopcError
 from uopc.pipeline import compile
-from uopc.printing import duration, heading, mib, table
+from uopc.printing import duration, facts, heading, mib
 from uopc.runtime.cache import open_cache
 from uopc.runtime.cpu import find_compiler
 from uopc.runtime.cuda import describe, why_unusable
@@ -44,10 +44,9 @@ def doctor(out: Console) -> int:
     """Print what there is.  Returns 0 if a kernel ran right on at least one device, else 1."""
     found = [python(), *toolchain(), cache(), settings()]
     ran = [device_works(info.name, info.usable, info.detail) for info in devices()]
-    rows = [(f.name, f.state, f.detail) for f in (*found, *ran)]
-    table(out, ("", "state", "detail"), rows, right=frozenset())
-    works = [f.name for f in ran if f.state == "ok"]
-    heading(out, f"kernels run on: {', '.join(works)}" if works else "no device runs kernels")
+    facts(out, [(f"{f.state:9}{f.name}", f.detail) for f in (*found, *ran)])
+    works = [f.name.split()[-1] for f in ran if f.state == "ok"]
+    heading(out, f"\nkernels run on {' and '.join(works)}" if works else "\nno device runs kernels")
     return 0 if works else 1
 
 

@@ -13,9 +13,9 @@ MAX_THREADS = 1024  # of a block, on every CUDA target (Programming Guide, compu
 def smem_gemm_ir(N: int, T: int) -> UOp:  # noqa: N803  (the letters of the chapter)
     """C = A @ B through shared memory: one block a T x T tile of C, one thread an element.
 
-    Element by element, a thread would read N values of A and N of B from global memory.  Here the
-    block walks along k in steps of T, copies a T x T tile of A and of B into SHARED memory, one
-    element of each a thread, and every thread reads its T products from there: T times less traffic.
+    Alone, a thread would read N values of A and N of B from global memory.  Here the block walks
+    along k in steps of T, copies a T x T tile of A and of B into SHARED memory, one element of each
+    a thread, and every thread reads the operands of T products from there: T times less traffic.
 
     1. Ranges.  `gidx0, gidx1` (GLOBAL) choose the block's tile of C, `lidx0, lidx1` (LOCAL) the
        thread's element of it.  Axis 1 is the last one, so it is .x: neighbouring threads touch
@@ -48,7 +48,8 @@ def smem_gemm_ir(N: int, T: int) -> UOp:  # noqa: N803  (the letters of the chap
         )
     if T * T > MAX_THREADS:
         raise UsageError(
-            f"smem_gemm_ir: T={T} makes {T * T} threads a block, the limit is {MAX_THREADS}. Lower T."
+            f"smem_gemm_ir: T={T} makes {T * T} threads a block, the limit is {MAX_THREADS}. "
+            "Lower T."
         )
     a, b, c = (buffer(slot, dtypes.f32, (N, N)) for slot in range(3))
     a_tile = _alloc(AddrSpace.SHARED, 0, (T, T), "a_tile")

@@ -46,7 +46,9 @@ def facts(out: Console, rows: Sequence[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in rows), default=0)
     indent = " " * (width + 2)
     for name, text in rows:
-        lines = textwrap.wrap(text, max(20, out.width - len(indent)), break_on_hyphens=False)
+        lines = textwrap.wrap(
+            text, max(20, out.width - len(indent)), break_on_hyphens=False, break_long_words=False
+        )
         said = f"\n{indent}".join(lines)
         line = Text.assemble((name.ljust(width), "bold"), "  ", said)
         out.print(line, soft_wrap=True)

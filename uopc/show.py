@@ -17,10 +17,12 @@ from uopc.render.cuda import render_cuda
 from uopc.render.emulate import render_emulated
 from uopc.runtime.cuda import device_target, why_unusable
 from uopc.runtime.nvrtc import compile_ptx
-from uopc.target import CPU, Target
+from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.node import UOp
-from uopc.uop.spec import Stage, check
+from uopc.uop.node import UOp, toposort
+from uopc.uop.ops import Ops
+from uopc.uop.spec import check
+from uopc.uop.stages import GPU_OPS, GPU_RANGES, Stage
 from uopc.uop.text import show as graph_text
 from uopc.userfile import Subject, load
 
@@ -51,8 +53,10 @@ def show(out: Console, what: str, target: str | None, opts: str | None, view: Vi
     steps = steps_of(name, subject, target, opts)
     for n, step in enumerate(steps):
         if len(steps) > 1:
-            heading(out, f"{'' if n == 0 else chr(10)}launch {n + 1} of {len(steps)}")
+            heading(out, f"launch {n + 1} of {len(steps)}")
         _print(out, step, view, emulated=target == "emulated")
+        if n + 1 < len(steps):
+            out.print()
     return 0
 
 
@@ -61,25 +65,26 @@ def steps_of(
 ) -> tuple[Step, ...]:
     """The launches of a kernel; one of loop IR has one."""
     if isinstance(subject, Kernel):
-        if target or opts:
-            given = "--target" if target else "--opts"
+        if target is not None or opts is not None:
+            given = "--opts" if target is None else "--target"
             raise UsageError(
                 f"{name} is compiled already, for {subject.target}: {given} comes too late. "
                 f"Show its body instead."
             )
         return subject.steps
-    target = target or (DEFAULT_ARCH if why_unusable() else "cuda")
+    if target is None:
+        target = DEFAULT_ARCH if why_unusable() else "cuda"
     on = _named(target)
     name = _kernel_name(name)
     if isinstance(subject, UOp):
-        if opts:
+        if opts is not None:
             raise UsageError(
                 f"{name} is loop IR: its choices are made, --opts has nothing to change."
             )
         return (_written_by_hand(name, subject, on),)
     for body in subject:
         check(body, Stage.TENSOR)
-    choice = parse_opts(opts, on.is_gpu) if opts else None
+    choice = None if opts is None else parse_opts(opts, on.is_gpu)
     return compile(subject, choice, target, name).steps
 
 
@@ -115,11 +120,20 @@ def _kernel_name(name: str) -> str:
 
 def _written_by_hand(name: str, sink: UOp, on: Target) -> Step:
     """Loop IR has one launch and no choices."""
+    if not on.is_gpu and any(_is_gpus(u) for u in toposort(sink)):
+        raise UsageError(
+            f"{name} is written for a GPU: it has blocks and threads. Choose a target such as "
+            f"{DEFAULT_ARCH} or emulated, not {on}."
+        )
     check(sink, Stage.LOOPS, on.is_gpu)
     program = finish(sink)
     source = render_cuda(program, name, on) if on.is_gpu else render_c(program, name)
     opts = Opts(gpu=on.is_gpu)
     return Step(sink, opts, program, source, runs=source, trace=((BY_HAND, sink),))
+
+
+def _is_gpus(u: UOp) -> bool:
+    return u.op in GPU_OPS or (u.op is Ops.RANGE and u.arg.kind in GPU_RANGES)
 
 
 def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
@@ -132,14 +146,17 @@ def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
         return
     if view is View.STEPS:
         for stage, graph in step.trace:
-            heading(out, f"{stage}: {_WHY[stage]}")
-            out.out(graph_text(graph), "\n", highlight=False)
+            heading(out, f"{stage}: {_WHY.get(stage, 'a pass')}")
+            out.out(graph_text(graph), highlight=False)
+            out.print()
     text, language = _text(step, emulated)
     code(out, text, language)
     out.print()
-    by_hand = step.trace[0][0] == BY_HAND
-    choice = [] if by_hand else [("choice", str(step.opts)), ("as JSON", step.opts.to_json())]
-    facts(out, [*step_facts(step), *choice])
+    if step.trace[0][0] == BY_HAND:
+        facts(out, step_facts(step))
+        return
+    facts(out, [*step_facts(step), ("choice", str(step.opts))])
+    out.print(f"--opts '{step.opts.to_json()}'", soft_wrap=True)  # in one piece, to be copied
 
 
 def _text(step: Step, emulated: bool) -> tuple[str, str]:

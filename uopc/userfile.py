@@ -33,7 +33,7 @@ def load(what: str) -> tuple[str, Subject]:
     file's own code fails.
     """
     file, colon, name = what.rpartition(":")
-    path = Path(file if colon else what)
+    path, name = (Path(file), name) if colon else (Path(what), "")
     if not path.exists():
         raise UsageError(f"there is no file {path}. Give FILE:NAME, such as model.py:softmax.")
     if path.is_dir():
@@ -55,7 +55,7 @@ def _run(path: Path) -> ModuleType:
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
-    with _its_own_errors(path, "does not run"):
+    with _its_own_errors(path, path.name):
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     return module
 
@@ -93,7 +93,7 @@ def _its_own_errors(path: Path, what: str) -> Iterator[None]:
         else:
             place, text = str(path), ""
         shown = f"\n    {text.strip()}" if text.strip() else ""
-        raise UopcError(f"{path.name} {what}. {place}: {said}{shown}") from error
+        raise UopcError(f"{what} failed at {place}: {said}{shown}") from error
 
 
 def _called(path: Path, name: str, function: Any) -> Subject:
@@ -102,7 +102,7 @@ def _called(path: Path, name: str, function: Any) -> Subject:
             f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give them defaults, or "
             f"write a function without arguments that calls it."
         )
-    with _its_own_errors(path, f"runs, {name}() does not"):
+    with _its_own_errors(path, f"{name}() in {path.name}"):
         value = function()
     return _subject(value, f"what {name}() in {path.name} returned")
 
@@ -142,13 +142,13 @@ def _required(function: Any) -> list[str]:
 
 
 def _candidates(module: ModuleType, wanted: str = "") -> str:
-    """The names of a file that may be kernels, those that look like the wanted one first."""
+    """The names of a file that may be kernels, and which of them looks like the wanted one."""
     names = [n for n, v in vars(module).items() if not n.startswith("_") and _may_be(module, v)]
     if not names:
         return f"Nothing in it is a kernel: {KINDS}."
-    near = difflib.get_close_matches(wanted, names)
-    names = [*near, *(n for n in names if n not in near)]
-    return f"Did you mean one of its kernels: {', '.join(names)}?"
+    near = difflib.get_close_matches(wanted, names, n=1)
+    guess = f"Did you mean {near[0]}? " if near else ""
+    return f"{guess}Its kernels: {', '.join(names)}."
 
 
 def _may_be(module: ModuleType, value: Any) -> bool:

@@ -19,6 +19,9 @@ class Result(IntEnum):
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
 
 
+_OK = Result.CUDA_SUCCESS
+
+
 class Buffer:
     """Memory with a 256-byte alignment."""
 
@@ -54,7 +57,8 @@ class FakeCUDA:
     """Both modules, and a record of what was asked of them.
 
     Attributes: core, driver; kernels by name; launches as (name, grid, block, shared bytes, stream
-    handle); current, the threads that set the context; free_bytes of memory; asked_shared bytes.
+    handle); current, the threads that set the context; free_bytes of memory; asked_shared bytes;
+    loaded libraries.
     """
 
     def __init__(self, sm: int = 80, free_bytes: int = 1 << 20) -> None:
@@ -63,6 +67,8 @@ class FakeCUDA:
         self.current: list[int] = []
         self.trims: list[int] = []
         self.asked_shared: list[int] = []
+        self.names: list[str] = []  # of the kernel in each library
+        self.loaded: set[int] = set()
         self.synced = 0
         self.max_threads = 1024
         self.free_bytes = free_bytes
@@ -77,19 +83,27 @@ class FakeCUDA:
             Buffer=Buffer,
             EventOptions=lambda **given: given,
             LaunchConfig=lambda **given: SimpleNamespace(**given),
-            ObjectCode=SimpleNamespace(from_cubin=self._load),
+            Kernel=SimpleNamespace(from_handle=self._kernel),
             launch=self._launch,
         )
-        attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic")
+        attribute = SimpleNamespace(
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic",
+            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK="threads",
+        )
         self.driver = SimpleNamespace(
             CUfunction_attribute=attribute,
-            cuDeviceGet=lambda ordinal: (Result.CUDA_SUCCESS, ordinal),
-            cuDeviceGetCount=lambda: (Result.CUDA_SUCCESS, 1),
-            cuDriverGetVersion=lambda: (Result.CUDA_SUCCESS, 13000),
+            cuDeviceGet=lambda ordinal: (_OK, ordinal),
+            cuDeviceGetCount=lambda: (_OK, 1),
+            cuDriverGetVersion=lambda: (_OK, 13000),
+            cuKernelGetAttribute=lambda what, kernel, gpu: (_OK, self.max_threads),
+            cuKernelGetFunction=lambda kernel: (_OK, kernel),
             cuKernelSetAttribute=self._attribute,
+            cuLibraryGetKernel=self._name_kernel,
+            cuLibraryLoadData=self._load,
+            cuLibraryUnload=self._unload,
             cuMemcpyDtoHAsync=self._copy,
             cuMemcpyHtoDAsync=self._copy,
-            cuMemGetInfo=lambda: (Result.CUDA_SUCCESS, self.free_bytes, 1 << 20),
+            cuMemGetInfo=lambda: (_OK, self.free_bytes, 1 << 20),
             cuMemPoolTrimTo=self._trim,
         )
         limits = dict(max_threads_per_block=1024, max_threads_per_multiprocessor=2048)
@@ -127,24 +141,33 @@ class FakeCUDA:
         self.trims.append(keep)
         self.free_bytes += self.cached_bytes
         self.cached_bytes = 0
-        return (Result.CUDA_SUCCESS,)
+        return (_OK,)
 
     def _copy(self, to: int, source: int, size: int, stream: int) -> tuple[Result]:
         ctypes.memmove(to, source, size)
-        return (Result.CUDA_SUCCESS,)
+        return (_OK,)
 
     def _attribute(self, what: str, value: int, kernel: Any, device: int) -> tuple[Result]:
         self.asked_shared.append(value)
-        return (Result.CUDA_SUCCESS,)
+        return (_OK,)
 
-    def _load(self, code: bytes) -> Any:
-        def get_kernel(name: str) -> Any:
-            if self.fault:
-                raise RuntimeError(self.fault)
-            attributes = SimpleNamespace(max_threads_per_block=self.max_threads)
-            return SimpleNamespace(name=name, attributes=attributes, handle=name)
+    def _load(self, code: bytes, *options: Any) -> tuple[Any, ...]:
+        if self.fault:
+            return Result.CUDA_ERROR_ILLEGAL_ADDRESS, None
+        self.names.append("")
+        self.loaded.add(len(self.names) - 1)
+        return _OK, len(self.names) - 1
 
-        return SimpleNamespace(get_kernel=get_kernel)
+    def _name_kernel(self, library: int, name: bytes) -> tuple[Any, ...]:
+        self.names[library] = name.decode()
+        return _OK, library
+
+    def _kernel(self, handle: int) -> Any:
+        return SimpleNamespace(name=self.names[handle], handle=handle)
+
+    def _unload(self, library: int) -> tuple[Any, ...]:
+        self.loaded.remove(library)
+        return (_OK,)
 
     def _launch(self, stream: Stream, config: Any, kernel: Any, *values: Any) -> None:
         if self.fault:

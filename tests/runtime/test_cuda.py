@@ -146,6 +146,24 @@ def test_one_text_is_loaded_once(gpu: cuda.CUDA, monkeypatch: pytest.MonkeyPatch
     assert gpu.function(axpy_cuda()) is first  # it was used more recently than `fewer`
 
 
+def test_what_nothing_refers_to_is_unloaded(gpu: cuda.CUDA, fake: FakeCUDA) -> None:
+    """cuda.core keeps what was launched once: the library is ours to unload."""
+
+    def source(n: int) -> Any:
+        return cuda_source(AXPY_CUDA + "\n" * n, "axpy", AXPY_PARAMS, (4, 1, 1), (32, 1, 1))
+
+    for n in range(3):
+        gpu.function(source(n))
+    gpu._functions.clear()
+    gc.collect()
+    synced = fake.synced
+    held = gpu.function(source(3))
+    assert fake.loaded == {3} and fake.synced == synced + 1  # not while one of them may run
+    gpu._functions.clear()
+    gpu.function(source(4))
+    assert fake.loaded == {3, 4} and held.name == "axpy"
+
+
 def test_a_bare_text_says_so_once(gpu: cuda.CUDA, fake: FakeCUDA) -> None:
     y, x = _arrays()
     with pytest.warns(UserWarning, match="kernel axpy is a bare text") as said:
@@ -295,7 +313,7 @@ def test_a_late_failure_tells_how_to_find_the_kernel(gpu: cuda.CUDA, fake: FakeC
 
 
 def test_a_cubin_that_the_driver_refuses(gpu: cuda.CUDA, fake: FakeCUDA) -> None:
-    fake.fault = "CUDA_ERROR_NO_BINARY_FOR_GPU: no"
+    fake.fault = "no"
     with pytest.raises(
         DeviceError, match=r"kernel axpy \(made for sm_80, the GPU is Fake \(sm_80, "
     ):

@@ -110,7 +110,7 @@ def of_pattern(
     nested = any(s.op in COMPARE or s.op in (Ops.CAST, Ops.BITCAST) for s in walk(rule.pattern))
     for d in (d for kind in rule.holds for d in samples[kind]):
         found: list[UOp] = []
-        for inner in INNER if nested else (dtypes.index,):
+        for inner in dict.fromkeys((*INNER, d)) if nested else (d,):
             try:
                 what = names(rule.pattern, d, inner)
                 options = [

@@ -10,8 +10,8 @@ import pytest
 import z3
 
 from tests.symbolic.evaluate import between, leaves_of
-from tests.symbolic.instances import of_pattern
-from tests.symbolic.test_proofs import CASES, pattern
+from tests.symbolic.instances import of_pattern, walk
+from tests.symbolic.test_proofs import CASES, backwards, pattern
 from uopc.dtype import DType, dtypes
 from uopc.symbolic import RULES
 from uopc.uop.facts import bounds
@@ -22,15 +22,6 @@ from uopc.uop.ops import COMPARE, Ops
 Term = Any
 WIDE = {WRAP: (dtypes.i16, dtypes.u16), INDEX: (), FLOAT: (), BOOL: (), EFFECT: ()}
 _DIVISION = (Ops.IDIV, Ops.MOD)
-
-
-def floor_quotient(a: Term, n: int) -> Term:
-    """a // n by z3's division, which leaves a remainder >= 0 whatever n's sign is."""
-    return a / z3.IntVal(n) if n > 0 else (-a) / z3.IntVal(-n)
-
-
-def floor_remainder(a: Term, n: int) -> Term:
-    return a - n * floor_quotient(a, n)
 
 
 _SAME: dict[Ops, Callable[..., Term]] = {
@@ -63,8 +54,9 @@ def less(d: DType, a: Term, b: Term) -> Term:
     return z3.ULT(a, b) if d.is_data_int and d.min == 0 else a < b
 
 
-def term(root: UOp, names: dict[UOp, Term]) -> Term:
-    """The expression as a z3 term."""
+def term(root: UOp, names: dict[UOp, Term], facts: list[Term]) -> Term:
+    """The expression as a z3 term.  A quotient by n is a number q with 0 <= a - n*q < n (n < 0:
+    n < a - n*q <= 0), said in `facts`: linear arithmetic, which z3 decides."""
     made: dict[UOp, Term] = dict(names)
     for u in toposort(root):
         if u in made:
@@ -74,8 +66,10 @@ def term(root: UOp, names: dict[UOp, Term]) -> Term:
         if op is Ops.CONST:
             made[u] = constant(u)
         elif op in _DIVISION and d is dtypes.index:
-            by = u.src[1].arg.bits
-            made[u] = (floor_quotient if op is Ops.IDIV else floor_remainder)(src[0], by)
+            n, q = u.src[1].arg.bits, z3.FreshInt("q")
+            rest = src[0] - n * q
+            facts += [rest >= 0, rest < n] if n > 0 else [n < rest, rest <= 0]
+            made[u] = q if op is Ops.IDIV else rest
         elif op is Ops.LT:
             made[u] = less(d, *src)
         elif op in (Ops.MAX, Ops.MIN):
@@ -117,7 +111,8 @@ def prove(before: UOp, after: UOp) -> None:
         if u.dtype is dtypes.index:
             low, high = bounds(u)
             solver.add(low <= x, x <= high)
-    solver.add(term(before, names) != term(after, names))
+    facts: list[Term] = []
+    solver.add(term(before, names, facts) != term(after, names, facts), *facts)
     assert solver.check() == z3.unsat, f"{before}\nbecame\n{after}\n{solver}"
 
 
@@ -132,10 +127,27 @@ def has(u: UOp, *ops: Ops) -> bool:
     return any(x.op in ops for x in toposort(u))
 
 
+def linear(u: UOp) -> bool:
+    """No cast, and no division but by a constant that is not 0."""
+    divisors = [x.src[1] for x in toposort(u) if x.op in _DIVISION]
+    return not has(u, Ops.CAST) and all(d.op is Ops.CONST and d.arg.bits for d in divisors)
+
+
 def is_index(u: UOp) -> bool:
     return (u.src[0] if u.op in COMPARE else u).dtype is dtypes.index
 
 
+_NOT_FOR_Z3 = (*_DIVISION, Ops.CAST)
+#: rules about casts or divisors that are no constants: test_proofs has their values
+BY_VALUES = set(
+    """
+    cast-by-bounds cast-to-itself cast-twice where-one-zero where-zero-one
+    lt-of-casts eq-of-casts ne-of-casts cast-less-constant constant-less-cast cast-equal-constant
+    cast-unequal-constant flag-is-zero flag-is-one flag-is-not-zero flag-is-not-one flag-above-zero
+    flag-below-one quotient-by-bounds remainder-by-bounds quotient-by-self remainder-by-self
+    quotient-of-zero remainder-of-zero
+    """.split()
+)
 INDEX_RULES = [r for r in RULES.rules if INDEX in r.holds and not r.name.startswith("fold-")]
 
 
@@ -145,31 +157,35 @@ def test_index_rule_for_all_integers(rule: Rule) -> None:
 
     def expressions() -> Iterator[UOp]:
         for u in CASES[rule.name](rule):
-            if not is_index(u) or has(u, Ops.CAST):
-                continue
-            if any(x.op in _DIVISION and not x.src[1].arg for x in toposort(u)):
+            if not is_index(u) or not linear(u):
                 continue
             if CASES[rule.name] is pattern:
                 ranges = [x for x in leaves_of(u) if x.op is Ops.RANGE]
                 u = u.substitute({r: between(r.arg.axis, -(2**40), 2**40) for r in ranges})
             yield u
 
-    for before, after in applied(rule, expressions(), 6):
+    pairs = [p for p in applied(rule, expressions(), 12) if linear(p[1])]
+    for before, after in pairs:
         prove(before, after)
+    assert bool(pairs) is (rule.name not in BY_VALUES)
 
 
 DATA_RULES = [
     r
     for r in RULES.rules
-    if WRAP in r.holds and CASES[r.name] is pattern and not r.name.startswith(("fold-", "flag-"))
+    if WRAP in r.holds
+    and CASES[r.name] in (pattern, backwards)
+    and not r.name.startswith("fold-")
+    and not any(p.op in _NOT_FOR_Z3 for p in walk(r.pattern))
 ]
 
 
 @pytest.mark.parametrize("rule", DATA_RULES, ids=lambda r: r.name)
 def test_data_rule_for_all_bits(rule: Rule) -> None:
-    """16-bit integers, signed and unsigned; rules about division are proved by all values of 8."""
+    """16-bit integers, signed and unsigned; division is proved by all values of 8 bits."""
     wide = Rule(rule.name, rule.pattern, rule.build, WRAP, rule.needs)
-    expressions = (u for u in of_pattern(wide, samples=WIDE) if not has(u, *_DIVISION, Ops.CAST))
-    for before, after in applied(rule, expressions, 6):
-        if not has(after, *_DIVISION, Ops.CAST):
-            prove(before, after)
+    expressions = of_pattern(wide, backwards=CASES[rule.name] is backwards, samples=WIDE)
+    pairs = [p for p in applied(rule, expressions, 12) if not has(p[1], *_NOT_FOR_Z3)]
+    for before, after in pairs:
+        prove(before, after)
+    assert bool(pairs) is (rule.name not in BY_VALUES)

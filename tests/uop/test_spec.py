@@ -293,6 +293,16 @@ def test_native_c_has_no_shared_memory_barriers_and_shuffles() -> None:
         check(whole, Stage.MAPPED, gpu=False)
 
 
+def test_nothing_that_mentions_a_range_lives_after_its_end() -> None:
+    out, i, j = buffer(0, F32, (64,)), range_(4, 0), range_(4, 1)
+    inner = out.index(i * 16 + j).store(1.0).end(j)
+    check(sink(out.after(inner).index(i).store(2.0).end(i)), Stage.LOOPS)
+    apart = out.index(i).store(1.0).end(i)
+    wrong = sink(out.after(apart, j).index(j).store(i.cast(F32)).end(j))
+    with pytest.raises(SpecError, match=r"STORE .*it mentions r0 after the END that closes it"):
+        check(wrong, Stage.LOOPS)
+
+
 def test_two_allocations_of_one_slot() -> None:
     a, b = (alloc(AddrSpace.REG, size=n) for n in (1, 2))
     both = sink(a.index(0).store(1.0), b.index(0).store(1.0))

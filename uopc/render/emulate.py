@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import TargetError, UsageError
-from uopc.kernel import Axis, Declare, ProgramTree, Scope, Source
+from uopc.kernel import Axis, Declare, ProgramTree, Source
 from uopc.render.c import CRenderer
 from uopc.render.regions import Part, Region, Split, cut, is_meeting
 from uopc.target import Target
@@ -49,7 +49,9 @@ class EmulationRenderer(CRenderer):
     def __init__(self, program: ProgramTree, name: str, order: str, target: Target) -> None:
         super().__init__(program, name)
         if name in ("malloc", "free"):
-            raise UsageError(f"a kernel cannot be called {name!r}: emulation calls it; choose another")
+            raise UsageError(
+                f"a kernel cannot be called {name!r}: emulation calls it; choose another"
+            )
         self.order, self.seed, self.target = order, _seed(order), target
         self.threads = program.launch.threads
         self.warps = -(-self.threads // WARP)
@@ -58,8 +60,8 @@ class EmulationRenderer(CRenderer):
         if self.shared_bytes > target.shared_optin_bytes:
             raise TargetError(
                 f"kernel {name} wants {self.shared_bytes} bytes of shared memory a block, {target} "
-                f"has {target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
-                "elsewhere (Opts.keep)."
+                f"has {target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep "
+                "rows elsewhere (Opts.keep)."
             )
         self.cuts = cut(program)
         self.region: Region | None = None
@@ -127,7 +129,9 @@ class EmulationRenderer(CRenderer):
     def _warp(self) -> None:
         self.put("// Runs a warp up to its next barrier (1), or to its end (0).")
         state = f"{self.name}_state* restrict const S"
-        self._open(f"static int {self.name}_warp({state}, const int warp, {self._passed('declare')})")
+        self._open(
+            f"static int {self.name}_warp({state}, const int warp, {self._passed('declare')})"
+        )
         self._put_all([*self.parameters(), *self._tiles()])
         if self.ragged and self.warps > 1:
             rest = self.threads % WARP
@@ -145,9 +149,7 @@ class EmulationRenderer(CRenderer):
             self._shuffle_order()
         self.put("// Resumes warps, each up to the next barrier, until all are done.")
         seed = ", unsigned* seed" if shuffled else ""
-        self._open(
-            f"static int {name}_block({name}_state* warps, {self._passed('declare')}{seed})"
-        )
+        self._open(f"static int {name}_block({name}_state* warps, {self._passed('declare')}{seed})")
         if self.shared_bytes:
             self.put(f"memset(shared, 0xff, {self.shared_bytes});")
         self.put(f"memset(warps, 0xff, {count} * sizeof *warps);")
@@ -170,7 +172,7 @@ class EmulationRenderer(CRenderer):
         self._close()
 
     def _shuffle_order(self) -> None:
-        """Fisher-Yates, with the quick generator of Numerical Recipes in C (2nd ed., section 7.1)."""
+        """Fisher-Yates; the quick generator of Numerical Recipes in C (2nd ed., section 7.1)."""
         self._open(f"static void {self.name}_shuffle(int* order, unsigned* seed)")
         self._open(f"for (int i = 0; i < {self.warps}; ++i)")
         self.put("*seed = *seed * 1664525u + 1013904223u;")
@@ -197,7 +199,7 @@ class EmulationRenderer(CRenderer):
         self._close()
 
     def _passed(self, what: str = "") -> str:
-        """What the functions of one block hand on: the arguments, its memory, its place in the grid."""
+        """What functions of a block hand on: arguments, its memory, its place in the grid."""
         kinds = {"args": "void** args"}
         if self.shared_bytes:
             kinds["shared"] = "unsigned char* const shared"
@@ -261,15 +263,17 @@ class EmulationRenderer(CRenderer):
         self._open(f"for (int {lane} = 0; {lane} < {count}; ++{lane})")
         if shuffle is not None:
             other = f"to ^ {shuffle.arg.xor_mask}"
-            self.put(f"const int l = {f'({other}) < {count} ? {other} : to' if self.ragged else other};")
+            if self.ragged:
+                other = f"({other}) < {count} ? {other} : to"
+            self.put(f"const int l = {other};")
         self.lines += [*outside, *text]
         self._close(to=self.depth - 1)
 
     def _shuffle(self, u: UOp) -> None:
-        """Lane `to` gets what lane l = to ^ mask has; a lane beyond the block's end gives nothing."""
+        """Lane `to` gets what lane l = to ^ mask has, its own where the block ends before l."""
         value, c = self.expr(u.src[0]), self.type_of(u)
         name = self.fresh("ok" if u.dtype is dtypes.bool else "t")
-        self.put(f"S->{name}[to] = {value};")
+        self.put_from(u, f"S->{name}[to] = {value};")
         self._keep(u, name, c)
 
     def _keep(self, u: UOp, name: str, c: str) -> None:
@@ -284,7 +288,7 @@ class EmulationRenderer(CRenderer):
             if r in needs:
                 self.put(f"const {self.type_of(r)} {self.names[r]} = S->{self.names[r]};")
         for m, home in cuts.declared.items():
-            if m not in needs or m.arg.addrspace is not AddrSpace.REG:
+            if m not in needs:
                 continue
             if m in cuts.kept:
                 name, c = self.memory_name(m), self.type_name(m.dtype)
@@ -387,7 +391,8 @@ def _seed(order: str) -> int | None:
     m = re.fullmatch(r"shuffled\((\d{1,9})\)", order)
     if m is None:
         raise UsageError(
-            f"order is {order!r}; it is 'forward', 'backward' or 'shuffled(seed)', seed up to 9 digits"
+            f"order is {order!r}; it is 'forward', 'backward' or 'shuffled(seed)', "
+            "the seed a whole number of up to 9 digits"
         )
     return int(m[1])
 

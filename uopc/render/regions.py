@@ -1,8 +1,8 @@
 """Cut a PROGRAM where threads of a warp or block meet, and say what must live across the cuts.
 
-For renderings that run a warp as loops over its lanes.  A *region* is a run of items with no meeting
-inside, or one SHUFFLE: one loop over the lanes does it.  A loop that contains a meeting is *split*:
-every lane of the warp is in the same iteration, so its variable is the warp's.
+For renderings that run a warp as loops over its lanes.  A *region* is a run of items with no
+meeting inside, or one SHUFFLE: one loop over the lanes does it.  A loop that contains a meeting is
+*split*: every lane of the warp is in the same iteration, so its variable is the warp's.
 
 The whole liveness rule: a value or register array that two regions mention is *kept* in the warp's
 state.  Values that are cheap and depend on ranges alone are written again where they are needed.
@@ -60,7 +60,7 @@ class Regions:
     """A PROGRAM in parts, and what each region needs.
 
     Attributes: parts in execution order; home, the region of each named value, in order; declared,
-    the region of each memory's declaration; kept, the values and register arrays of the warp's
+    the region of each register array's declaration; kept, the values and arrays of the warp's
     state; again, values that are recomputed; needs, what a region's text mentions (names, ranges,
     memories).
     """
@@ -98,7 +98,9 @@ def cut(program: ProgramTree) -> Regions:
         if _cheap(u) and all(x in again if x in home else _cheap(x) for x in mentions[u]):
             again.add(u)
     needs = {region: _needs(region, home, mentions, again) for region in regions}
-    kept = {x for r in regions for x in needs[r] if x in home and x not in again and home[x] is not r}
+    kept = {
+        x for r in regions for x in needs[r] if x in home and x not in again and home[x] is not r
+    }
     kept |= _arrays_kept(regions, declared, needs)
     return Regions(parts, home, declared, frozenset(kept), frozenset(again), needs)
 
@@ -106,6 +108,8 @@ def cut(program: ProgramTree) -> Regions:
 def _parts(items: Iterable[Item], inside: UOp | None) -> Iterator[Part]:
     run: list[Item] = []
     for item in items:
+        if isinstance(item, Declare) and item.alloc.arg.addrspace is AddrSpace.SHARED:
+            continue  # the block's, not a lane's
         if not _meets(item):
             run.append(item)
             continue
@@ -180,10 +184,9 @@ def _arrays_kept(
     """Register arrays that outlive a region: two touch them, or a split loop comes round to one."""
     kept = set()
     for m, home in declared.items():
-        if m.arg.addrspace is AddrSpace.REG:
-            touching = [r for r in regions if m in needs[r]]
-            if len(touching) > 1 or any(r.inside is not home.inside for r in touching):
-                kept.add(m)
+        touching = [r for r in regions if m in needs[r]]
+        if len(touching) > 1 or any(r.inside is not home.inside for r in touching):
+            kept.add(m)
     return kept
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from uopc.dtype import DType, Kind, from_numpy
+from uopc.dtype import DType, Kind, dtypes, from_numpy
 from uopc.errors import UsageError
 from uopc.kernel import Param
 
@@ -22,6 +23,9 @@ from uopc.kernel import Param
 #: Programming Guide, "Device Memory Accesses").  Allocations are aligned to 256, views may not be.
 DEVICE_ALIGNMENT = 16
 _DLPACK_CPU = 1  # kDLCPU of dlpack.h
+_NUMPY = (np.ndarray, np.generic)
+_LARGEST = {dtypes.f8e4m3: 448.0, dtypes.f8e5m2: 57344.0}  # OCP 8-bit Floating Point, table 2
+_FITS_EVERY_FLOAT = 448.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class DeviceArray:
     writable: bool = True
     owner: object = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
@@ -61,8 +65,11 @@ class DeviceArray:
         }
 
 
+#: what is taken as it is, without asking other libraries' protocols
+OWN = (DeviceArray, np.ndarray)
 HostArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Bound: TypeAlias = HostArray | DeviceArray
+_Where: TypeAlias = tuple[str, int]  # kernel, argument
 
 
 def check_arguments(
@@ -79,7 +86,7 @@ def check_arguments(
             f"kernel {name} takes {len(params)} arguments ({kinds}), got {len(arguments)}."
         )
     bound = [
-        _check_one(f"kernel {name}, argument {i}", p, a, on_device)
+        _check_one((name, i), p, a, on_device)
         for i, (p, a) in enumerate(zip(params, arguments, strict=True))
     ]
     _check_overlaps(name, params, bound)
@@ -124,121 +131,128 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int] | None, unit: int
     return True
 
 
+def _refuse(where: _Where, what: str, fix: str = "") -> NoReturn:
+    """Raise the UsageError for one argument."""
+    name, i = where
+    raise UsageError(f"kernel {name}, argument {i}{what}{fix and ' '}{fix}")
+
+
 def _describe(p: Param) -> str:
     return f"{p.dtype} scalar" if p.scalar else f"{p.dtype}[{p.size}]{' written' * p.written}"
 
 
-def _check_one(where: str, p: Param, value: Any, on_device: bool) -> Bound:
+def _check_one(where: _Where, p: Param, value: Any, on_device: bool) -> Bound:
     if p.scalar:
-        return _scalar(where, p, value)
-    if isinstance(value, DeviceArray) or not isinstance(value, np.ndarray):
-        value = value if isinstance(value, DeviceArray) else _foreign(where, p, value)
+        return _scalar(where, p.dtype, value)
+    if not isinstance(value, OWN):
+        value = _foreign(where, p, value)
     if isinstance(value, DeviceArray):
         if not on_device:
-            raise UsageError(
-                f"{where} is in GPU memory, the kernel runs on the CPU. Copy it to the host first."
-            )
+            fix = "Copy it to the host first."
+            _refuse(where, " is in GPU memory, the kernel runs on the CPU.", fix)
         return _check_device(where, p, value)
     array: HostArray = value
+    flags = array.flags
     if array.dtype != p.dtype.numpy:
         fix = f"Convert it with .astype({_spelling(p.dtype)})."
-        raise UsageError(f"{where}: expected {p.dtype}, got {array.dtype}. {fix}")
-    _check_size(where, p, array.size, array.shape)
-    flags = array.flags
+        _refuse(where, f": expected {p.dtype}, got {array.dtype}.", fix)
+    if array.size != p.size:
+        _refuse_size(where, p, array.size, array.shape)
     if not flags.c_contiguous:
+        layout = f"shape {array.shape}, strides {array.strides}"
         fix = "Pass np.ascontiguousarray of it" + (" and copy the result back." * p.written or ".")
-        raise UsageError(
-            f"{where} is not C-contiguous: shape {array.shape}, strides {array.strides}. {fix}"
-        )
+        _refuse(where, f" is not C-contiguous: {layout}.", fix)
     if not flags.aligned:
-        raise UsageError(f"{where} is not aligned to its {p.dtype.itemsize} bytes. Pass a copy.")
+        _refuse(where, f" is not aligned to its {p.dtype.itemsize} bytes.", "Pass a copy.")
     if p.written and not flags.writeable:
-        raise UsageError(f"{where} is written, but the array is read-only. Pass a copy.")
+        _refuse(where, " is written, but the array is read-only.", "Pass a copy.")
     return array
 
 
-def _check_device(where: str, p: Param, array: DeviceArray) -> DeviceArray:
+def _check_device(where: _Where, p: Param, array: DeviceArray) -> DeviceArray:
     if array.dtype is not p.dtype:
-        raise UsageError(f"{where}: expected {p.dtype}, got {array.dtype}. Convert it first.")
-    _check_size(where, p, array.size, array.shape)
+        _refuse(where, f": expected {p.dtype}, got {array.dtype}.", "Convert it first.")
+    if array.size != p.size:
+        _refuse_size(where, p, array.size, array.shape)
     if not array.contiguous:
-        raise UsageError(f"{where} is not C-contiguous (shape {array.shape}). Pass a copy.")
+        _refuse(where, f" is not C-contiguous (shape {array.shape}).", "Pass a copy.")
     if p.written and not array.writable:
-        raise UsageError(f"{where} is written, but the array is read-only. Pass a copy.")
+        _refuse(where, " is written, but the array is read-only.", "Pass a copy.")
     if array.pointer % DEVICE_ALIGNMENT and array.size:
-        raise UsageError(
-            f"{where} starts at an address that is no multiple of {DEVICE_ALIGNMENT} bytes (a view "
-            f"into another array?). Pass a copy."
-        )
+        what = f" starts at an address that is no multiple of {DEVICE_ALIGNMENT} bytes"
+        _refuse(where, f"{what} (a view into another array?).", "Pass a copy.")
     return array
 
 
-def _check_size(where: str, p: Param, size: int, shape: tuple[int, ...]) -> None:
-    if size != p.size:
-        raise UsageError(
-            f"{where}: expected {p.size} elements, got {size} (shape {shape}). Sizes are part of a "
-            f"kernel: pass an array of that size, or compile the kernel for this one."
-        )
+def _refuse_size(where: _Where, p: Param, size: int, shape: tuple[int, ...]) -> NoReturn:
+    fix = "Sizes are part of a kernel: pass that many, or compile the kernel for this size."
+    _refuse(where, f": expected {p.size} elements, got {size} (shape {shape}).", fix)
 
 
-def _foreign(where: str, p: Param, value: Any) -> Bound:
+def _foreign(where: _Where, p: Param, value: Any) -> Bound:
     """Arrays of other libraries, without a copy."""
+    kind = type(value).__name__
     try:
         if (interface := getattr(value, "__cuda_array_interface__", None)) is not None:
             return device_array(interface, value)
         if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] == _DLPACK_CPU:
             return np.from_dlpack(value)
     except Exception as error:  # whatever the other library raises
-        kind = type(value).__name__
-        raise UsageError(f"{where}: this {kind} cannot be shared: {error}") from error
+        _refuse(where, f": this {kind} cannot be shared: {error}")
     fix = f"Pass np.asarray(x, {_spelling(p.dtype)})."
-    raise UsageError(f"{where}: expected an array of {p.dtype}, got {type(value).__name__}. {fix}")
+    _refuse(where, f": expected an array of {p.dtype}, got {kind}.", fix)
 
 
-def _scalar(where: str, p: Param, value: Any) -> HostArray:
-    """A 0-d array of the parameter's dtype from a Python or numpy scalar or a 0-d array."""
-    dtype = p.dtype
-    if isinstance(value, np.ndarray | np.generic):
+def _scalar(where: _Where, dtype: DType, value: Any) -> HostArray:
+    """A 0-d array of `dtype` from a Python or numpy scalar or a 0-d array."""
+    if isinstance(value, _NUMPY):
         if value.shape:
             fix = "Pass one element, such as x[0]."
-            raise UsageError(f"{where}: expected a {dtype} scalar, got shape {value.shape}. {fix}")
+            _refuse(where, f": expected a {dtype} scalar, got shape {value.shape}.", fix)
         if value.dtype != dtype.numpy:
             fix = f"Convert it with {_spelling(dtype)}(x)."
-            raise UsageError(f"{where}: expected a {dtype} scalar, got {value.dtype}. {fix}")
+            _refuse(where, f": expected a {dtype} scalar, got {value.dtype}.", fix)
         return np.asarray(value)
-    if isinstance(value, bool) and dtype.kind is Kind.BOOL:
-        return np.asarray(value)
-    if not isinstance(value, int | float) or (dtype.kind is Kind.BOOL):
+    wanted = (bool,) if dtype.kind is Kind.BOOL else (int,) if dtype.is_int else (int, float)
+    if not isinstance(value, wanted):
+        fix = "Round it." if dtype.is_int and isinstance(value, float) else ""
         got = f"{type(value).__name__} {value!r}"
-        raise UsageError(f"{where}: expected a {dtype} scalar, got {got}.")
-    if dtype.is_int:
-        if not isinstance(value, int):
-            raise UsageError(f"{where}: expected a {dtype} scalar, got float {value!r}. Round it.")
+        _refuse(where, f": expected a {dtype} scalar, got {got}.", fix)
+    if not dtype.is_float:
         if not dtype.min <= value <= dtype.max:
-            allowed = f"{dtype.min} to {dtype.max}"
-            raise UsageError(f"{where}: {value} does not fit {dtype} ({allowed}).")
+            _refuse(where, f": {value} does not fit {dtype} ({dtype.min} to {dtype.max}).")
         return np.asarray(value, dtype.numpy)
     try:
-        number = np.float64(value)
-    except OverflowError:
-        raise UsageError(f"{where}: {value} does not fit {dtype}.") from None
-    with np.errstate(over="ignore"):  # a float that is too large becomes inf, as a cast does
-        return np.asarray(number).astype(dtype.numpy)
+        return _rounded(float(value), dtype)
+    except OverflowError:  # an int that no float holds
+        _refuse(where, f": {value} does not fit {dtype}.")
+
+
+def _rounded(value: float, dtype: DType) -> HostArray:
+    """To the nearest of `dtype`; beyond it inf, or the largest where it is storage, as casts do."""
+    if abs(value) < _FITS_EVERY_FLOAT:
+        return np.asarray(value).astype(dtype.numpy)
+    if dtype.storage:
+        largest = _LARGEST[dtype]
+        value = min(max(value, -largest), largest) if value == value else value
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(dtype.numpy)
 
 
 def _check_overlaps(name: str, params: Sequence[Param], bound: Sequence[Bound]) -> None:
     """Raises UsageError where a written array shares bytes with another."""
     spans = []
-    for i, (p, array) in enumerate(zip(params, bound, strict=True)):
+    for i, p in enumerate(params):
         if not p.scalar and p.size:
+            array = bound[i]
             start = address(array)
-            on_device = isinstance(array, DeviceArray)
-            spans.append((i, p.written, on_device, start, start + p.size * p.dtype.itemsize))
+            end = start + p.size * p.dtype.itemsize
+            spans.append((i, p.written, type(array) is DeviceArray, start, end))
     for i, written, on_device, start, end in spans:
         if not written:
             continue
-        for j, also_written, where, low, high in spans:
-            if i != j and where == on_device and start < high and low < end:
+        for j, also_written, there, low, high in spans:
+            if start < high and low < end and i != j and there == on_device:
                 first, second = sorted((i, j))
                 both = "both are written" if also_written else f"argument {i} is written"
                 raise UsageError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -23,7 +24,6 @@ from threading import Lock
 
 import platformdirs
 
-import uopc
 from uopc.config import Config, current
 
 _MAGIC = b"uopc\x00\x01\r\n"  # its last bytes show a file that went through text mode
@@ -58,7 +58,9 @@ class CacheStatus:
 def cache_key(kind: str, text: str, flags: tuple[str, ...], toolchain: str) -> str:
     """The file name of an entry: a digest of everything that its bytes depend on, then the kind."""
     digest = hashlib.sha256()
-    for part in (kind, text, *flags, toolchain, getattr(uopc, "__version__", "")):
+    # The package stands above this layer, so it is not imported: whoever calls has done that.
+    version = getattr(sys.modules["uopc"], "__version__", "")
+    for part in (kind, text, *flags, toolchain, version):
         data = part.encode()
         digest.update(struct.pack("<Q", len(data)) + data)
     return f"{digest.hexdigest()}.{kind}"

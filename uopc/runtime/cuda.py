@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from uopc.dtype import dtypes, from_numpy
 from uopc.errors import DeviceError, TargetError, UopcError, UsageError
 from uopc.kernel import Dims, Param, Source
 from uopc.runtime.arrays import (
+    OWN,
     Bound,
     DeviceArray,
     HostArray,
@@ -38,6 +40,7 @@ from uopc.target import Target, target
 INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
 #: loaded kernels that a device keeps for texts that come again; older ones unload once unused
 _LOADED_MAX = 256
+_AS_IT_IS = (*OWN, int, float)
 _ON_DEVICE = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged of dlpack.h
 _LEGACY_STREAM = 1  # how DLPack and the driver spell the default stream (CU_STREAM_LEGACY)
 
@@ -48,7 +51,7 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 @dataclass(eq=False)
 class Function:
-    """A kernel loaded on one device; it unloads once nothing refers to it.
+    """A kernel loaded on one device; once nothing refers to it, the next load unloads it.
 
     Attributes: name; cubin; params, None for a bare text; max_threads of a block as compiled.
     """
@@ -158,6 +161,7 @@ class CUDA:
         self._device.set_current()
         self.target = device_target(device)
         self._functions: OrderedDict[tuple[Any, ...], Function] = OrderedDict()
+        self._retired: list[Any] = []  # libraries of functions that nothing refers to any more
         self._lock = Lock()
 
     @property
@@ -243,7 +247,8 @@ class CUDA:
 
     def _free_unused(self) -> None:
         gc.collect()
-        self._device.sync()
+        self.synchronize()
+        self._unload_retired()
         if (pool := getattr(self._device.memory_resource, "handle", None)) is not None:
             self._driver.cuMemPoolTrimTo(pool, 0)
 
@@ -328,19 +333,41 @@ class CUDA:
         return made
 
     def _load(self, cubin: Cubin, source: str) -> Function:
+        """Load a cubin into the device now, not at its first launch: that would wait for kernels
+        that run, and so for ones that wait for it."""
+        self._unload_retired()
         self._device.set_current()
-        try:
-            kernel = self._core.ObjectCode.from_cubin(cubin.code).get_kernel(cubin.name)
-            max_threads = int(kernel.attributes.max_threads_per_block)
-        except Exception as error:
-            made_for = f"{cubin.arch}, the GPU is {describe(self.ordinal)}"
-            raise DeviceError(
-                f"the driver does not load kernel {cubin.name} (made for {made_for}): "
-                f"{_first_line(error)}. A driver older than NVRTC is updated, or NVRTC set back to "
-                f"its version."
-            ) from None
+        driver = self._driver
+
+        def asked(answer: tuple[Any, ...]) -> Any:
+            status, *values = answer
+            if int(status) != 0:
+                made_for = f"{cubin.arch}, the GPU is {describe(self.ordinal)}"
+                raise DeviceError(
+                    f"the driver does not load kernel {cubin.name} (made for {made_for}): "
+                    f"{status.name}. A driver older than NVRTC is updated, or NVRTC set back to "
+                    f"its version."
+                )
+            return values[0] if values else None
+
+        library = asked(driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
+        handle = asked(driver.cuLibraryGetKernel(library, cubin.name.encode()))
+        asked(driver.cuKernelGetFunction(handle))
+        option = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        gpu = asked(driver.cuDeviceGet(self.ordinal))
+        max_threads = asked(driver.cuKernelGetAttribute(option, handle, gpu))
+        kernel = self._core.Kernel.from_handle(int(handle))
         params = source.params if isinstance(source, Source) else None
-        return Function(cubin.name, cubin, source, params, max_threads, kernel)
+        made = Function(cubin.name, cubin, source, params, max_threads, kernel)
+        weakref.finalize(made, self._retired.append, library).atexit = False
+        return made
+
+    def _unload_retired(self) -> None:
+        """Unload what nothing refers to any more, once the device runs none of it."""
+        if self._retired:
+            self.synchronize()
+            while self._retired:
+                self._driver.cuLibraryUnload(self._retired.pop())
 
     def launch(
         self,
@@ -390,7 +417,10 @@ class CUDA:
 
     def _bind(self, function: Function, arguments: Sequence[Any], on: Any) -> list[Bound]:
         """The arguments as numpy arrays and DeviceArrays, checked where parameters are known."""
-        taken = [self._adopt(f"argument {i}", a, on) for i, a in enumerate(arguments)]
+        taken: list[Any] = [
+            a if isinstance(a, _AS_IT_IS) else self._adopt(f"argument {i}", a, on)
+            for i, a in enumerate(arguments)
+        ]
         params = function.params
         if params is not None:
             taken = check_arguments(function.name, params, taken, on_device=True)
@@ -410,8 +440,6 @@ class CUDA:
 
     def _adopt(self, where: str, value: Any, on: Any) -> Any:
         """An array of another library as a DeviceArray, ordered after its own stream's work."""
-        if isinstance(value, DeviceArray | np.ndarray | int | float):
-            return value
         if isinstance(value, np.generic):
             return np.asarray(value)
         if isinstance(value, self._core.Buffer):
@@ -472,7 +500,8 @@ class CUDA:
             driver = self._driver
             option = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             gpu = driver.cuDeviceGet(self.ordinal)[1]
-            (status,) = driver.cuKernelSetAttribute(option, dynamic, function.kernel.handle, gpu)
+            handle = function.kernel.handle
+            (status,) = driver.cuKernelSetAttribute(option, dynamic, handle, gpu)
             if int(status) != 0:
                 raise self._failure(f"kernel {function.name}'s shared memory", status)
             function._dynamic_allowed = dynamic

@@ -91,12 +91,17 @@ def _remainders(a: Bounds, b: Bounds) -> Bounds:
     return lo, hi
 
 
+def _power(n: int) -> int:
+    """2**n; a negative shift leaves 0, like one by all bits."""
+    return 1 << min(n, 128) if n >= 0 else 0
+
+
 _EXACT: dict[Ops, Callable[[list[Bounds]], Bounds]] = {
     Ops.ADD: lambda b: (b[0][0] + b[1][0], b[0][1] + b[1][1]),
     Ops.SUB: lambda b: (b[0][0] - b[1][1], b[0][1] - b[1][0]),
     Ops.MUL: lambda b: _products(b[0], b[1]),
     Ops.NEG: lambda b: (-b[0][1], -b[0][0]),
-    Ops.SHL: lambda b: _products(b[0], (1 << max(b[1][0], 0), 1 << min(max(b[1][1], 0), 128))),
+    Ops.SHL: lambda b: _products(b[0], (_power(b[1][0]), _power(b[1][1]))),
     Ops.IDIV: lambda b: _quotients(b[0], b[1]),
 }
 

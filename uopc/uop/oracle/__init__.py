@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import Ops
-from uopc.uop.oracle.access import ConflictError, OutOfBoundsError
+from uopc.uop.oracle.access import ConflictError, Given, OutOfBoundsError
 from uopc.uop.oracle.lattice import run_lattice
 from uopc.uop.oracle.loops import run_loops
 from uopc.uop.oracle.tensor import evaluate
@@ -26,7 +26,7 @@ from uopc.uop.spec import Stage
 _ORDERED = frozenset((Ops.ALLOC, Ops.AFTER, Ops.BARRIER))
 
 
-def run(sink: UOp, arrays: Mapping[int, Array], stage: Stage | None = None) -> dict[int, Array]:
+def run(sink: UOp, arrays: Given, stage: Stage | None = None) -> dict[int, Array]:
     """Do a kernel's effects on copies of the arrays: {slot: array} for every slot that it stores.
 
     Parameters

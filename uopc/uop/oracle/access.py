@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from uopc.uop.node import UOp, memory, prod, where_from
 from uopc.uop.numbers import Array, canonical_nan
 from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg
 from uopc.uop.text import index_text
+
+#: slot -> array, or a numpy scalar for a parameter of shape ()
+Given: TypeAlias = Mapping[int, np.ndarray[Any, np.dtype[Any]] | np.generic]
 
 
 class OutOfBoundsError(UopcError, IndexError):
@@ -23,7 +27,7 @@ class ConflictError(UopcError):
 
 
 def bind(
-    nodes: Iterable[UOp], arrays: Mapping[int, Array], written: frozenset[int] = frozenset()
+    nodes: Iterable[UOp], arrays: Given, written: frozenset[int] = frozenset()
 ) -> dict[int, Array]:
     """slot -> flat array of every BUFFER among the nodes; copies of those that are written.
 
@@ -58,7 +62,7 @@ def stored_slots(nodes: Iterable[UOp]) -> frozenset[int]:
 
 
 def shaped(
-    flat: dict[int, Array], arrays: Mapping[int, Array], nodes: Iterable[UOp], slots: frozenset[int]
+    flat: dict[int, Array], arrays: Given, nodes: Iterable[UOp], slots: frozenset[int]
 ) -> dict[int, Array]:
     """The written slots in the shape of the array given, else of the parameter."""
     shapes = {u.arg.slot: u.arg.shape for u in nodes if u.op is Ops.BUFFER}

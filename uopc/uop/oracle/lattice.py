@@ -8,7 +8,7 @@ reads it at the read address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from uopc.uop.node import UOp, memory, toposort, tuple_of
 from uopc.uop.numbers import Array, array_of, elementwise
 from uopc.uop.ops import ELEMENTWISE, Ops
 from uopc.uop.oracle.access import (
+    Given,
     bind,
     check_bounds,
     garbage,
@@ -48,7 +49,7 @@ Values: TypeAlias = tuple[Varying, ...]
 _TRUE = Varying((), np.asarray(True))
 
 
-def run_lattice(sink: UOp, arrays: Mapping[int, Array]) -> dict[int, Array]:
+def run_lattice(sink: UOp, arrays: Given) -> dict[int, Array]:
     """`run` for INDEXED and MAPPED."""
     order = toposort(sink)
     slots = stored_slots(order)

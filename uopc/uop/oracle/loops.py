@@ -9,18 +9,20 @@ topological order.  Float work is done op by op in its dtype, as the kernel does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from uopc.dtype import AddrSpace
-from uopc.uop.nest import nest
-from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.errors import SpecError
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, memory, prod, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import ELEMENTWISE, AxisType, Ops
 from uopc.uop.oracle.access import (
+    Given,
     bind,
     check_bounds,
     garbage,
@@ -47,7 +49,7 @@ class Loop:
 Item: TypeAlias = "UOp | Loop"
 
 
-def run_loops(sink: UOp, arrays: Mapping[int, Array]) -> dict[int, Array]:
+def run_loops(sink: UOp, arrays: Given) -> dict[int, Array]:
     """`run` for LOOPS."""
     order = toposort(sink)
     slots = stored_slots(order)
@@ -57,18 +59,46 @@ def run_loops(sink: UOp, arrays: Mapping[int, Array]) -> dict[int, Array]:
     return shaped(machine.parameters, arrays, order, slots)
 
 
+# ---- the order
 def program(sink: UOp) -> Loop:
-    """The tree of a kernel's loops with the nodes that stand in each, in order."""
-    loops = nest(sink, _LANES)
-    top = Loop(None)
-    inside: dict[UOp | None, Loop] = {None: top, **{r: Loop(r) for r in loops.parent}}
-    for u in toposort(sink):
+    """The tree of a kernel's loops with the nodes that stand in each, in order.
+
+    END(effect, r0, r1) opens r0 around r1, inside the innermost loop among its free ranges.  Each
+    loop has one END and nothing outlives it (spec), so the free ranges of a node are nested: of two
+    of them, the END that closes one has the other free.  Raises SpecError where that is not so.
+    """
+    order = toposort(sink)
+    parent: dict[UOp, UOp | None] = {}
+    depth: dict[UOp, int] = {}
+
+    def innermost(u: UOp) -> UOp | None:
+        return max((r for r in free(u) if r in depth), key=depth.__getitem__, default=None)
+
+    for u in reversed(order):  # outer ENDs come first
         if u.op is Ops.END:
-            for r in loops.loops(u):
-                inside[loops.parent[r]].items.append(inside[r])
+            outer = innermost(u)
+            for r in _loops(u):
+                if r in depth:
+                    raise SpecError(f"END at {where_from(u)}: {range_name(r.arg)} is closed twice")
+                parent[r], depth[r] = outer, 0 if outer is None else depth[outer] + 1
+                outer = r
+    if left := [r for r in free(sink) if r.arg.kind not in _LANES]:
+        raise SpecError(
+            f"SINK at {where_from(sink)}: {range_name(left[0].arg)} is used outside its END"
+        )
+    top = Loop(None)
+    inside: dict[UOp | None, Loop] = {None: top, **{r: Loop(r) for r in parent}}
+    for u in order:
+        if u.op is Ops.END:
+            for r in _loops(u):
+                inside[parent[r]].items.append(inside[r])
         elif u.op in ELEMENTWISE or u.op in _STEPS:
-            inside[loops.innermost(u)].items.append(u)
+            inside[innermost(u)].items.append(u)
     return top
+
+
+def _loops(end: UOp) -> list[UOp]:
+    return [r for r in end.src[1:] if r.arg.kind not in _LANES]
 
 
 # ---- the threads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -11,17 +11,17 @@ from uopc.errors import UsageError
 from uopc.uop.node import UOp, toposort, tuple_of
 from uopc.uop.numbers import Array, array_of, elementwise
 from uopc.uop.ops import ELEMENTWISE, Ops
-from uopc.uop.oracle.access import bind
+from uopc.uop.oracle.access import Given, bind
 from uopc.uop.oracle.fold import fold
 
 Values: TypeAlias = tuple[Array, ...]
 
 
 @overload
-def evaluate(bodies: UOp, arrays: Mapping[int, Array]) -> Array: ...
+def evaluate(bodies: UOp, arrays: Given) -> Array: ...
 @overload
-def evaluate(bodies: Sequence[UOp], arrays: Mapping[int, Array]) -> list[Array]: ...
-def evaluate(bodies: UOp | Sequence[UOp], arrays: Mapping[int, Array]) -> Array | list[Array]:
+def evaluate(bodies: Sequence[UOp], arrays: Given) -> list[Array]: ...
+def evaluate(bodies: UOp | Sequence[UOp], arrays: Given) -> Array | list[Array]:
     """The value of a body, or of each of several, as a numpy array of its dtype and shape.
 
     arrays: slot -> array of the BUFFER's dtype and number of elements.  Raises UsageError for

@@ -1,0 +1,50 @@
+"""Hand-written kernels are right, valid in their stage, and refuse what they cannot do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.helpers import assert_same, random_array
+from uopc.dtype import dtypes
+from uopc.errors import UsageError
+from uopc.examples import smem_gemm_ir
+from uopc.passes.linearize import linearize
+from uopc.uop import oracle
+from uopc.uop.ops import Ops
+from uopc.uop.spec import Stage, check
+
+
+@pytest.mark.parametrize(("n", "t"), [(4, 4), (8, 4), (12, 4), (6, 1)])
+def test_the_product_is_right(rng: np.random.Generator, n: int, t: int) -> None:
+    a, b = (random_array(rng, dtypes.f32, (n, n)) for _ in range(2))
+    root = smem_gemm_ir(n, t)
+    check(root, Stage.LOOPS, gpu=True)
+    got = oracle.run(root, {0: a, 1: b})[2]
+    assert_same(got.reshape(n, n), a @ b)
+
+
+def test_it_launches_a_tile_a_block_with_two_barriers_a_step() -> None:
+    tree = linearize(smem_gemm_ir(128, 16))
+    assert tree.launch.grid == (8, 8, 1) and tree.launch.block == (16, 16, 1)
+    assert [a.range.arg.axis for a in tree.launch.block_axes] == [1, 0], "the last axis is .x"
+    assert sum(u.op is Ops.BARRIER for u in tree.sink.toposort()) == 2
+    assert [(p.slot, p.size, p.written) for p in tree.params] == [
+        (0, 128 * 128, False),
+        (1, 128 * 128, False),
+        (2, 128 * 128, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("n", "t", "says"),
+    [
+        (100, 16, "not a multiple"),
+        (0, 4, "not a multiple"),
+        (64, 0, "not a multiple"),
+        (66, 33, "1089 threads"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(n: int, t: int, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        smem_gemm_ir(n, t)
