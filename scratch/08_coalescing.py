@@ -24,14 +24,14 @@ def thread_of(launch: Launch, lane: int) -> dict[UOp, UOp]:
 
 
 def sectors(kernel: UOp) -> dict[str, str]:
-    """For each access to global memory, with block and loops at 0: sectors touched, bytes wanted."""
+    """For each access to global memory, blocks and loops at 0: sectors touched, bytes wanted."""
     launch, found = bind(kernel), {}
     for u in toposort(kernel):
         if u.op not in (Ops.LOAD, Ops.STORE) or memory(u.src[0]).op is not Ops.BUFFER:
             continue
         offset, size = u.src[0].src[1], u.src[0].dtype.itemsize
         width = size * (u.arg.width if u.arg else 1)
-        zero = {r: ix.ZERO for r in free(offset)}
+        zero = dict.fromkeys(free(offset), ix.ZERO)
         touched: set[int] = set()
         for lane in range(min(32, launch.threads)):
             first = ix.substitute(offset, zero | thread_of(launch, lane)).arg.bits * size
@@ -58,4 +58,4 @@ kernels = {
 }
 for name, (body, opts) in kernels.items():
     touched = sectors(gpu_lower(body, buffer(2, dtypes.f32, (prod(body.shape),)), opts))
-    print(f"{name:34}", *(f"{x} {touched[x]}  " for x in "CAB"))
+    print(f"{name:34} " + "   ".join(f"{x} {touched[x]}" for x in "CAB"))

@@ -1,4 +1,4 @@
-"""Builders of small graphs, values that break things, and the comparison that DESIGN asks for."""
+"""Builders of small graphs, values that break things, and comparison bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands are found, errors become one message and an exit code, the cache is shown and cleared."""
+"""Commands are found, errors become a message and an exit code, the cache is shown and cleared."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.commands import environment, own_cache
-from uopc import __version__, cli
+from uopc import __version__, cli, demo
 from uopc.cli import main
 from uopc.dtype import dtypes
 from uopc.errors import CompilerError, DeviceError, UopcError, UsageError
 from uopc.pipeline import compile
+from uopc.runtime.device import DeviceInfo
 from uopc.uop.node import buffer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,7 +155,10 @@ def test_a_cache_that_cannot_be_cleared_fails(
 
 
 # ---- the demo
-def test_demo_takes_fewer_images(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_takes_fewer_images(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "devices", lambda: [DeviceInfo("cpu", True, "")])
     assert main(["demo", "--images", "250"]) == 0
     assert "means of the first 225, tested on the last 25" in capsys.readouterr().out
 

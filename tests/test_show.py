@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from uopc import printing, show
 from uopc.cli import main
 from uopc.errors import ToolchainError, UsageError
 from uopc.opts import Opts
+from uopc.runtime.sass import find_disassembler
 from uopc.show import parse_opts
 
 MODEL = """\
@@ -102,9 +104,7 @@ def test_every_kind_is_shown(run: Run, name: str, signature: str) -> None:
 
 
 def test_resources_come_from_ptxas(run: Run) -> None:
-    assert "22 registers" in run("model.py:gemm") or "registers, 2048 bytes shared" in run(
-        "model.py:gemm"
-    )
+    assert re.search(r"\d\d registers, 2048 bytes shared, no spills", run("model.py:gemm"))
 
 
 def test_without_nvrtc_the_rest_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +136,13 @@ def test_the_users_lines_stand_beside_the_source(run: Run) -> None:
     ("target", "words"),
     [
         ("cpu", "int softer(void** args)"),
-        ("emulated", "int softer(void **args)"),
+        ("emulated", "int softer(void** args)"),
         ("sm_90a", "of sm_90a holds"),
         ("sm_75", "of sm_75 holds"),
     ],
 )
 def test_targets(run: Run, target: str, words: str) -> None:
-    assert words.replace(" **", "** ") in run("model.py:softer", "--target", target).replace(
-        " **", "** "
-    )
+    assert words in run("model.py:softer", "--target", target).replace("void **", "void** ")
 
 
 def test_opts_are_taken_and_given_back(run: Run) -> None:
@@ -160,9 +158,10 @@ def test_ptx_and_sass_come_alone(run: Run) -> None:
     ptx = run("model.py:gemm", "--ptx")
     assert ".visible .entry gemm(" in ptx and "launch" not in ptx
     try:
-        sass = run("model.py:gemm", "--sass")
-    except AssertionError:
-        pytest.skip("no disassembler is installed")
+        find_disassembler()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    sass = run("model.py:gemm", "--sass")
     assert "BAR.SYNC" in sass and "launch" not in sass
 
 
@@ -173,7 +172,7 @@ def test_steps_show_the_graph_after_every_pass(run: Run) -> None:
         said.index(f"\n{stage}") if n else said.index(stage) for n, stage in enumerate(stages)
     ]
     assert places == sorted(places)
-    assert "= RANGE 100 LOOP\n" in said and 'extern "C"' in said
+    assert "= RANGE 6400 LOOP\n" in said and 'extern "C"' in said
 
 
 # ---- what is wrong
@@ -189,7 +188,7 @@ def test_steps_show_the_graph_after_every_pass(run: Run) -> None:
         (("model.py:softr",), "model.py has no softr. Did you mean softer? Its kernels: a, softer"),
         (("model.py:number",), "number in model.py is no kernel but int. show takes a shaped body"),
         (("model.py:nothing",), "nothing in model.py is no kernel but list of nothing."),
-        (("model.py:part",), "part in model.py is END, a part of a kernel."),
+        (("model.py:part",), "part in model.py is STORE, a part of a kernel."),
         (("model.py:wants",), "wants in model.py wants arguments (n). Give them defaults"),
         (
             ("model.py:compiled", "--target", "cpu"),

@@ -163,6 +163,11 @@ class Opts:
                     raise UsageError(
                         f"Opts.{name}: the kernel has axes 0 to {axes - 1}, no axis {axis}"
                     )
+        for axis, n in self.loop:
+            if axis in reduced:
+                raise UsageError(f"Opts.loop={{{axis}: {n}}}: axis {axis} is reduced, its rest is the loop. Use tile, or blocks to split it")
+            if not self.gpu and axis != self.thread:
+                raise UsageError(f"Opts.loop={{{axis}: {n}}}: on a CPU the rest of axis {axis} is the loop, unless thread={axis}. Use tile")
         if self.thread is not None and self.thread in reduced:
             raise UsageError(
                 f"Opts.thread={self.thread}: axis {self.thread} is reduced; only output axes run on threads"

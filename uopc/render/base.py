@@ -70,6 +70,12 @@ RESERVED = frozenset(
 )
 
 
+#: names that the text around a kernel's statements uses
+OURS = frozenset(("args", "shared", "S", "l", "to", "warp", "lanes", "thread"))
+#: names of parameters, values, loops and hardware ranges
+_OURS_TOO = r"(p|val|at|ok|[gktuvwri]|gidx|lidx)\d+"
+
+
 def check_name(name: str) -> str:
     """The name of a kernel.  Raises UsageError where it is no identifier, reserved, or one of ours."""
     if (
@@ -80,7 +86,7 @@ def check_name(name: str) -> str:
         raise UsageError(
             f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word"
         )
-    if re.fullmatch(r"(p|t|at|ok|x|out|acc|gidx|lidx)\d*", name) or name in helpers.TEXTS:
+    if name in helpers.TEXTS or name in helpers.C_LIBRARY.values():
         raise UsageError(
             f"a kernel cannot be called {name!r}: the generated source uses that name; choose another"
         )
@@ -115,9 +121,14 @@ class Renderer:
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[UOp, str] = {}
-        self.taken: set[str] = set()
         self.counts: dict[str, int] = {}
         self.used: dict[str, None] = {}
+        self.memories: dict[UOp, str] = {}
+        for item in program.walk():
+            if isinstance(item, Declare):
+                self.memories[item.alloc] = self._called(item.alloc)
+        #: names that a loop or a value may not have: those of memories, of open loops, of values
+        self.taken = {*self.memories.values(), *(f"p{p.slot}" for p in program.params), *OURS}
 
     # ---- names
     def put(self, line: str) -> None:
@@ -128,10 +139,13 @@ class Renderer:
         self.put(f"{line}  // {shown_origin(u)}" if self.origins and u.origins else line)
 
     def fresh(self, prefix: str) -> str:
-        """prefix0, prefix1, ...: each once in a kernel."""
-        n = self.counts.get(prefix, 0)
-        self.counts[prefix] = n + 1
-        return f"{prefix}{n}"
+        """prefix0, prefix1, ...: each once in a kernel, and no name of anything else."""
+        while True:
+            n = self.counts.get(prefix, 0)
+            self.counts[prefix] = n + 1
+            if (name := f"{prefix}{n}") not in self.taken:
+                self.taken.add(name)
+                return name
 
     def type_of(self, u: UOp) -> str:
         """The C type of a value; an index is as wide as its bounds ask."""
@@ -160,10 +174,15 @@ class Renderer:
 
     def memory_name(self, u: UOp) -> str:
         m = memory(u)
-        if m.op is Ops.BUFFER:
-            return f"p{m.arg.slot}"
-        default = "tile" if m.arg.addrspace is AddrSpace.SHARED else "r"
-        return f"{m.arg.name or default}{m.arg.slot}"
+        return f"p{m.arg.slot}" if m.op is Ops.BUFFER else self.memories[m]
+
+    def _called(self, m: UOp) -> str:
+        """What an allocation holds and its slot; a word that means something else gets a mark."""
+        default = "tile" if m.arg.addrspace is AddrSpace.SHARED else "reg"
+        name = f"{m.arg.name or default}{m.arg.slot}"
+        while name in self.memories.values() or re.fullmatch(_OURS_TOO, name) or name in RESERVED:
+            name += "_"
+        return name
 
     def range_name(self, r: UOp) -> str:
         """gidx0, lidx0 for hardware; k0, u0, ... by digit for loops."""
@@ -422,7 +441,7 @@ class Renderer:
     def let(self, u: UOp) -> None:
         text = self.expr(u)
         name = self.fresh(
-            "ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "t"
+            "ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "val"
         )
         self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name

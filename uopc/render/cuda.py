@@ -126,7 +126,7 @@ class CUDARenderer(Renderer):
         if u.op.name != "SHUFFLE":
             super().let(u)
             return
-        text, name = self.shuffle(u), self.fresh("ok" if u.dtype is dtypes.bool else "t")
+        text, name = self.shuffle(u), self.fresh("ok" if u.dtype is dtypes.bool else "val")
         self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name
 

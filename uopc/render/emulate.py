@@ -272,7 +272,7 @@ class EmulationRenderer(CRenderer):
     def _shuffle(self, u: UOp) -> None:
         """Lane `to` gets what lane l = to ^ mask has, its own where the block ends before l."""
         value, c = self.expr(u.src[0]), self.type_of(u)
-        name = self.fresh("ok" if u.dtype is dtypes.bool else "t")
+        name = self.fresh("ok" if u.dtype is dtypes.bool else "val")
         self.put_from(u, f"S->{name}[to] = {value};")
         self._keep(u, name, c)
 

@@ -41,6 +41,7 @@ INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
 #: loaded kernels that a device keeps for texts that come again; older ones unload once unused
 _LOADED_MAX = 256
 _AS_IT_IS = (*OWN, int, float)
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _ON_DEVICE = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged of dlpack.h
 _LEGACY_STREAM = 1  # how DLPack and the driver spell the default stream (CU_STREAM_LEGACY)
 
@@ -468,10 +469,12 @@ class CUDA:
     ) -> None:
         """Launch with checked arguments; work of no size is none."""
         grid, block, dynamic = plan
-        if no_work(function.params or (), (*grid, *block)):
-            return
         self._device.set_current()  # the calling thread may never have used this device
-        config = function._configs.get(plan) or self._configure(function, plan)
+        config = function._configs.get(plan)
+        if config is None:
+            if no_work(function.params or (), (*grid, *block)):
+                return
+            config = self._configure(function, plan)
         values = [a.pointer if isinstance(a, DeviceArray) else _by_value(a) for a in bound]
         try:
             self._core.launch(on, config, function.kernel, *values)
@@ -574,7 +577,7 @@ def _shape_of_call(source: Source | None) -> tuple[Any, ...]:
 
 def _by_value(scalar: HostArray) -> Any:
     """A scalar's bits as an unsigned number of its size, which is passed as it is."""
-    return scalar.reshape(()).view(f"u{scalar.dtype.itemsize}")[()]
+    return scalar.view(_BITS[scalar.dtype.itemsize])[()]
 
 
 def _cuda_python() -> tuple[Any, Any]:

@@ -63,17 +63,13 @@ BOUNDS_RULES = [
 
 # ---- index arithmetic
 def _nothing_to_split(x: UOp, n: int) -> bool:
-    """Is x // n (or x % n) as it must stay: no multiple of n, no digit, no known quotient in x?
+    """Must x // n (or x % n) stay: is there no common factor, no known quotient in x?
 
-    A quick no for what `index.div` and `index.mod` would find out at length.
+    A quick yes to what `index.div` and `index.mod` would find out at length.
     """
     terms, constant = index.affine(x)
     lo, hi = bounds(x)
-    return (
-        0 <= constant < n
-        and lo // n != hi // n
-        and all(-n < k < n and gcd(k, n) == 1 for k in terms.values())
-    )
+    return 0 <= constant < n and lo // n != hi // n and all(gcd(k, n) == 1 for k in terms.values())
 
 
 def _quotient(x: UOp, c: UOp) -> UOp | None:

@@ -1,17 +1,15 @@
 """The meaning of every op of every stage, in numpy: straightforward, slow, the judge of all else.
 
 `evaluate` is for bodies (stage TENSOR), `run` for kernels (INDEXED, MAPPED, LOOPS).  Both are exact
-where DESIGN says that numbers are exact: elementwise work, integers, max, casts; in LOOPS sums too,
-since their order stands in the graph.  Elsewhere a float REDUCE is summed in f64 (f64 itself in
-numpy's long double) and rounded once, so a kernel may differ from it within the bound for sums.
+for elementwise work, integers, extremes and casts; in LOOPS for sums too, since their order stands
+in the graph.  Elsewhere a float REDUCE is summed in f64 (f64 itself in numpy's long double) and
+rounded once, so a kernel may differ from it within the bound for sums.
 
 Reading order: access (errors, parameters), fold (REDUCE), tensor, lattice (INDEXED and MAPPED),
 loops.  Single ops: `uopc/uop/numbers.py`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.numbers import Array

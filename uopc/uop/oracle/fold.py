@@ -31,12 +31,9 @@ def fold(
         return (np.full(x.shape[:-1], array_of(start.arg), dtype.numpy),)
     if dtype.is_float and combine in (Combine.ADD, Combine.MUL):
         wide = x.astype(np.longdouble if dtype is dtypes.f64 else np.float64)
-        one = np.add if combine is Combine.ADD else np.multiply
+        fold_wide, start = (np.add, 0.0) if combine is Combine.ADD else (np.multiply, 1.0)
         with np.errstate(all="ignore"):
-            from_zero = one(
-                0.0 if one is np.add else 1.0, one.reduce(wide, axis=-1)
-            )  # 0.0 + -0.0 is 0.0
-            return (canonical(np.asarray(from_zero), dtype),)
+            return (canonical(np.asarray(fold_wide.reduce(wide, axis=-1, initial=start)), dtype),)
     while (n := x.shape[-1]) > 1:
         half = elementwise(_OPS[combine], dtype, [x[..., : n // 2], x[..., n // 2 : n // 2 * 2]])
         x = np.concatenate((half, x[..., n - 1 :]), axis=-1) if n % 2 else half
