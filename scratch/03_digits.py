@@ -18,10 +18,10 @@ def some_index(depth: int) -> UOp:
     """A random expression, built as a user would write it: nothing is simplified."""
     if depth == 0:
         return pick.choice(ranges)
-    a, n = some_index(depth - 1), pick.choice([-12, -4, 2, 3, 4, 6, 12])
+    a, n = some_index(depth - 1), ix.index(pick.choice([-12, -4, 1, 2, 3, 4, 6, 12]))
     op = pick.choice([Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD])
-    other = some_index(depth - 1) if op in (Ops.ADD, Ops.SUB) else ix.index(n)
-    return UOp(op, (a, other))
+    sums = (Ops.ADD, Ops.SUB)
+    return UOp(op, (a, some_index(depth - 1) if op in sums and pick.random() < 0.5 else n))
 
 
 def canonical(u: UOp) -> UOp:

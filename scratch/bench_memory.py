@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uopc import compile, dtypes
@@ -78,7 +79,8 @@ def main(pick: str = "") -> int:
     clock = CUDAClock(gpu)
     print(f"{cuda.describe()}, torch {torch.__version__}")
     print(
-        f"{'work':22} {'uopc':>9} {'eager':>9} {'compiled':>9} {'GB/s':>6} {'of eager':>8} {'of compiled':>11}  opts"
+        f"{'work':22} {'uopc':>9} {'eager':>9} {'compiled':>9} {'GB/s':>6} {'of eager':>8} "
+        f"{'of compiled':>11}  opts"
     )
     for name, (body, shapes, peer) in cases(torch).items():
         if pick not in name:
@@ -93,9 +95,9 @@ def main(pick: str = "") -> int:
         compiled(*inputs)
         times = time_candidates(
             {
-                "uopc": lambda k=kernel, i=inputs, o=got.reshape(-1): k(*i, out=o),
-                "eager": lambda f=peer, i=inputs: f(*i),
-                "compiled": lambda f=compiled, i=inputs: f(*i),
+                "uopc": partial(kernel, *inputs, out=got.reshape(-1)),
+                "eager": partial(peer, *inputs),
+                "compiled": partial(compiled, *inputs),
             },
             clock,
             samples=21,
@@ -104,8 +106,9 @@ def main(pick: str = "") -> int:
         size = sum(x.numel() * x.element_size() for x in (*inputs, got))
         ours, eager, best = (times[k].median_s for k in ("uopc", "eager", "compiled"))
         print(
-            f"{name:22} {ours * 1e6:7.1f}us {eager * 1e6:7.1f}us {best * 1e6:7.1f}us {size / ours / 1e9:6.0f} "
-            f"{eager / ours:8.3f} {best / ours:11.3f}  {kernel.opts} error {error:.1e}",
+            f"{name:22} {ours * 1e6:7.1f}us {eager * 1e6:7.1f}us {best * 1e6:7.1f}us "
+            f"{size / ours / 1e9:6.0f} {eager / ours:8.3f} {best / ours:11.3f}  "
+            f"{kernel.opts} error {error:.1e}",
             flush=True,
         )
         del inputs, want, got, kernel, compiled

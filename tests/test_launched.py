@@ -1,4 +1,4 @@
-"""Launched kernels give the bits of emulated ones: the same PROGRAM, on an NVIDIA GPU and on the CPU.
+"""Launched kernels give the bits of emulated ones: one PROGRAM, on an NVIDIA GPU and on the CPU.
 
 Exact ops and reductions, float sums included (both sides fold the same tree), agree bit for bit;
 kernels with transcendentals agree within the ulps that the oracle allows.
@@ -18,7 +18,7 @@ from tests.three_ways import _ulp, _within, random_opts
 from uopc.dtype import DATA, FLOATS, DType, dtypes
 from uopc.examples import smem_gemm_ir
 from uopc.opts import Opts
-from uopc.pipeline import Kernel, compile, emulate, launch_dims, render_cuda  # noqa: A004
+from uopc.pipeline import Kernel, compile, emulate, launch_dims, render_cuda
 from uopc.runtime import cuda
 from uopc.runtime.program import Program
 from uopc.uop.node import UOp, buffer, prod, toposort
@@ -54,12 +54,16 @@ def normalised(m: int, n: int) -> UOp:
 SUITE: dict[str, Callable[[], UOp | list[UOp]]] = {
     "axpy": lambda: param(0, 64, 128) * 2.0 + 1.0,
     "(3, 100)": lambda: param(0, 3, 100) * 2.0,
-    "(8, 4, 64, 64)": lambda: param(0, 8, 4, 64, 64) + param(1, 4, 64).reshape((1, 4, 1, 64)).expand((8, 4, 64, 64)),
+    "(8, 4, 64, 64)": lambda: (
+        param(0, 8, 4, 64, 64) + param(1, 4, 64).reshape((1, 4, 1, 64)).expand((8, 4, 64, 64))
+    ),
     "one": lambda: param(0, 1) + 1.0,
     "prime 97": lambda: param(0, 97) * param(1, 97),
     "prime 1009x1013": lambda: param(0, 1009, 1013) * param(1, 1009, 1013),
     "transpose": lambda: param(0, 777, 1000).permute((1, 0)) * 2.0,
-    "pad flip shrink": lambda: param(0, 33, 70).pad(((2, 3), (1, 4)), 7.0).flip((0,)).shrink(((1, 30), (0, 71))),
+    "pad flip shrink": lambda: (
+        param(0, 33, 70).pad(((2, 3), (1, 4)), 7.0).flip((0,)).shrink(((1, 30), (0, 71)))
+    ),
     "rows": lambda: param(0, 65, 1000).reduce(Ops.ADD, 1),
     "long rows": lambda: param(0, 3, 131072).reduce(Ops.ADD, 1),
     "columns": lambda: param(0, 1000, 257).permute((1, 0)).reduce(Ops.ADD, 1),
@@ -78,7 +82,10 @@ SUITE: dict[str, Callable[[], UOp | list[UOp]]] = {
     "product 100x140x33": lambda: product(100, 140, 33),
     "product 512": lambda: product(512, 512, 512),
     "two outputs": lambda: [param(0, 40, 500).reduce(Ops.MAX, 1), param(0, 40, 500) * 0.5],
-    "two reductions": lambda: [param(0, 40, 500).reduce(Ops.MIN, 1), param(0, 40, 500).reduce(Ops.ADD, 1)],
+    "two reductions": lambda: [
+        param(0, 40, 500).reduce(Ops.MIN, 1),
+        param(0, 40, 500).reduce(Ops.ADD, 1),
+    ],
 }
 
 
@@ -149,7 +156,9 @@ def test_random_kernels_under_random_opts(seed: int) -> None:
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize("name", ["axpy", "columns", "argmin", "normalised 5x777", "product 64", "two outputs"])
+@pytest.mark.parametrize(
+    "name", ["axpy", "columns", "argmin", "normalised 5x777", "product 64", "two outputs"]
+)
 def test_small_kernels_for_the_sanitizer(name: str) -> None:
     test_suite(name)
 

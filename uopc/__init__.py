@@ -11,7 +11,7 @@ from uopc.opts import Opts
 from uopc.target import Target
 
 if TYPE_CHECKING:
-    from uopc.pipeline import Kernel, compile  # noqa: A004  (the name that users know)
+    from uopc.pipeline import Kernel, compile
 
 __version__ = "0.1.0"
 __all__ = ["Kernel", "Opts", "Target", "compile", "dtypes"]

@@ -152,17 +152,18 @@ def dtype_named(name: str) -> DType:
 
 
 def from_numpy(dtype: Any) -> DType:
-    """The dtype of a numpy dtype.  Raises UsageError where uopc has none (complex, strings, ...)."""
+    """The dtype of a numpy dtype.  Raises UsageError where uopc has none (complex, strings)."""
     try:
         return _FROM_NUMPY[np.dtype(dtype)]
     except KeyError:
         raise UsageError(
-            f"numpy dtype {np.dtype(dtype)} has no counterpart; uopc has {', '.join(map(str, DATA))}"
+            f"numpy dtype {np.dtype(dtype)} has no counterpart; "
+            f"uopc has {', '.join(map(str, DATA))}"
         ) from None
 
 
 def to_bits(value: Any, dtype: DType) -> int:
-    """The bits (floats) or the wrapped value (integers) of a Python number as a constant of `dtype`.
+    """The bits (floats) or the wrapped value (integers) of a Python number as a constant.
 
     Floats round to nearest even; f32 0.0 and -0.0 give different bits, and so do 1, 1.0 and True
     through their dtypes.

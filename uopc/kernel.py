@@ -18,14 +18,14 @@ Dims: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Declare:
-    """A REG or SHARED memory comes into being (REG: once per iteration of the scope it stands in)."""
+    """A REG or SHARED memory comes into being (REG: in each iteration of the scope around it)."""
 
     alloc: UOp
 
 
 @dataclass(frozen=True)
 class Let:
-    """A value gets a name: it is used more than once, or by another thread, or read before a write."""
+    """A value gets a name: it is used again, by another thread, or read before a write."""
 
     value: UOp
 
@@ -116,8 +116,8 @@ class ProgramTree:
 class Source(str):
     """Rendered text that knows how it must be called.
 
-    Attributes: name of the kernel; language "c", "emulated" or "cuda"; params in slot order; launch;
-    shared_bytes per block, and dynamic_shared_bytes of them that a launch must ask for; target.
+    Attributes: name of the kernel; language "c", "emulated" or "cuda"; params in slot order;
+    launch; shared_bytes per block, and dynamic_shared_bytes of them that a launch asks for; target.
     """
 
     name: str

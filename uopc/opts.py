@@ -19,7 +19,7 @@ AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
 
 @dataclass(frozen=True)
 class AxisOpts:
-    """The sizes of one axis' digits, outermost first.  Exactly one of blocks and loop was the rest."""
+    """The sizes of one axis' digits, outermost first; one of blocks and loop was the rest."""
 
     blocks: int = 1
     loop: int = 1
@@ -39,14 +39,15 @@ class Opts:
     Parameters
     ----------
     gpu: the rest of each axis that no reduction walks is blocks (GLOBAL); else a serial loop.
-    blocks, loop, tile, upcast, local, vector: {axis: size} of that digit.  Naming `blocks` makes the
-        loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis
+    blocks, loop, tile, upcast, local, vector: {axis: size} of that digit.  Naming `blocks` makes
+        the loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis
         (also one that is stored) the rest is the loop.
     unroll: the upcast digit of every reduced axis that `upcast` does not name.
     thread: the axis whose rest is spread over CPU threads (OpenMP), or None.
     lanes: axes whose local digits are threadIdx.x, .y, .z; () puts the last axis on .x.
     grid: axes whose blocks are blockIdx.x, .y, .z; () puts the last axis on .x.
-    merge: sizes of groups of consecutive output axes that become one axis before numbering; () none.
+    merge: sizes of groups of consecutive output axes that become one axis before they are numbered;
+        () merges none.
     blocks_per_sm: second number of the launch bounds (it sets ptxas's register target); 0: none.
     keep: "reg" keeps a dear value that several loops use in registers, "shared" rows too long for
         registers in shared memory, "none" computes again.
@@ -150,7 +151,8 @@ class Opts:
             for axis, n in getattr(self, name):
                 if axis >= axes:
                     raise UsageError(
-                        f"Opts.{name}={{{axis}: {n}}}: the kernel has axes 0 to {axes - 1}, no axis {axis}"
+                        f"Opts.{name}={{{axis}: {n}}}: the kernel has axes 0 to {axes - 1}, "
+                        f"no axis {axis}"
                     )
         named = {
             "lanes": self.lanes,
@@ -165,12 +167,19 @@ class Opts:
                     )
         for axis, n in self.loop:
             if axis in reduced:
-                raise UsageError(f"Opts.loop={{{axis}: {n}}}: axis {axis} is reduced, its rest is the loop. Use tile, or blocks to split it")
+                raise UsageError(
+                    f"Opts.loop={{{axis}: {n}}}: axis {axis} is reduced, its rest is the loop. "
+                    "Use tile, or blocks to split it"
+                )
             if not self.gpu and axis != self.thread:
-                raise UsageError(f"Opts.loop={{{axis}: {n}}}: on a CPU the rest of axis {axis} is the loop, unless thread={axis}. Use tile")
+                raise UsageError(
+                    f"Opts.loop={{{axis}: {n}}}: on a CPU the rest of axis {axis} is the loop, "
+                    f"unless thread={axis}. Use tile"
+                )
         if self.thread is not None and self.thread in reduced:
             raise UsageError(
-                f"Opts.thread={self.thread}: axis {self.thread} is reduced; only output axes run on threads"
+                f"Opts.thread={self.thread}: axis {self.thread} is reduced; "
+                "only output axes run on threads"
             )
 
     def to_json(self) -> str:

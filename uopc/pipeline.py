@@ -26,7 +26,7 @@ from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
 from uopc.passes.rangeify import rangeify
-from uopc.passes.share import share
+from uopc.passes.share import axes_of, reduced_axes, share
 from uopc.passes.split import split
 from uopc.passes.split_grid import split_axis, split_grid
 from uopc.passes.vectorise import vectorise
@@ -50,7 +50,7 @@ Trace = list[tuple[str, UOp]]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: its name, what it does to a graph under opts, the stage it gives, and why it is here."""
+    """One pass: its name, what it does under opts, the stage it gives, and why it is here."""
 
     name: str
     run: Callable[[UOp, Opts], UOp]
@@ -90,7 +90,11 @@ def index(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = ())
 
 
 def lower(root: UOp, opts: Opts, trace: Trace | None = None) -> UOp:
-    """INDEXED -> LOOPS under opts.  trace collects (pass, graph after it)."""
+    """INDEXED -> LOOPS under opts.  trace collects (pass, graph after it).
+
+    Raises UsageError where opts names axes that root has not.
+    """
+    opts.check(len(axes_of(root)), reduced_axes(root))
     checked = config.current().check_spec
     if checked:
         check(root, Stage.INDEXED)
@@ -135,7 +139,8 @@ class Step:
         """Machine code and resources, from NVRTC; no GPU is needed.  Raises UsageError on cpu."""
         if not self.source.target.is_gpu:
             raise UsageError(
-                f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as target='sm_90a'"
+                f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as "
+                "target='sm_90a'"
             )
         return nvrtc.compile_cubin(self.cuda_source, self.source.name, self.source.target)
 
@@ -221,14 +226,16 @@ class Kernel:
     def _only(self, what: str) -> Step:
         if len(self.steps) > 1:
             raise UsageError(
-                f"the kernel has {len(self.steps)} steps; ask each one: [s.{what} for s in kernel.steps]"
+                f"the kernel has {len(self.steps)} steps; ask each one: "
+                f"[s.{what} for s in kernel.steps]"
             )
         return self.steps[0]
 
     def _gpu(self, what: str) -> Step:
         if not self.target.is_gpu:
             raise UsageError(
-                f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile with target='sm_90a' or the like."
+                f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile it with "
+                "target='sm_90a' or the like."
             )
         return self._only(what)
 
@@ -241,14 +248,15 @@ class Kernel:
         return "\n\n".join(parts)
 
     def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:
-        """Run on arrays in slot order; the outputs, in `out` if given (one array, or a list of them).
+        """Run on arrays in slot order; the outputs, in `out` if given (an array or a list).
 
         numpy arrays on any device; arrays in device memory on cuda only, used in place on `stream`.
         Raises UsageError for a wrong count, dtype, size or layout.
         """
         if len(inputs) != len(self._inputs):
             raise UsageError(
-                f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs (slots {list(self._inputs)}), got {len(inputs)}"
+                f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs "
+                f"(slots {list(self._inputs)}), got {len(inputs)}"
             )
         outs = self._outputs(out)
         arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
@@ -287,7 +295,7 @@ class Kernel:
         return f"Kernel({self.steps[0].source.name}, {self.device}, {self.target}, {self.opts})"
 
 
-def compile(  # noqa: A001  (uopc.compile is the name that users know)
+def compile(
     body: UOp | Sequence[UOp],
     opts: Opts | None = None,
     target: str | Target | None = None,
@@ -305,7 +313,7 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
         cuda where it is usable, else emulated.
     name: of the kernel in its source.
 
-    Raises UsageError, TargetError or ToolchainError, each naming the value and the option to change.
+    Raises UsageError, TargetError or ToolchainError that names the value and the option to change.
     """
     bodies = [body] if isinstance(body, UOp) else list(body)
     if not bodies:
@@ -313,11 +321,10 @@ def compile(  # noqa: A001  (uopc.compile is the name that users know)
     how, language, on = _where(target)
     free = _free_slot(bodies)
     outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
-    if any(prod(b.shape) == 0 for b in bodies):
-        opts = opts or Opts(gpu=on.is_gpu)
     if opts is not None and opts.gpu != on.is_gpu:
         raise UsageError(
-            f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. Set Opts.gpu={on.is_gpu}."
+            f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. "
+            f"Set Opts.gpu={on.is_gpu}."
         )
     if opts is not None:
         ranked, root = [opts], index(bodies, outs, opts.merge)
@@ -433,8 +440,6 @@ def gpu_opt_choice(
     bodies = [body] if isinstance(body, UOp) else list(body)
     free = _free_slot(bodies)
     outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
-    if any(prod(b.shape) == 0 for b in bodies):
-        return Opts(gpu=True)
     aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
     return choose_gpu.rank(KernelFacts.of(bodies, outs), aim)[0]
 
@@ -452,8 +457,8 @@ def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -
     root = index(bodies, outs, opts.merge)
     if (axis := split_axis(root, opts)) is not None:
         raise UsageError(
-            f"Opts.blocks={{{axis}: {dict(opts.blocks)[axis]}}} splits the reduced axis {axis} over blocks, which takes two kernels. "
-            "Use uopc.compile, or leave it out."
+            f"Opts.blocks={{{axis}: {dict(opts.blocks)[axis]}}} splits the reduced axis {axis} "
+            "over blocks, which takes two kernels. Use uopc.compile, or leave it out."
         )
     return lower(root, opts)
 
@@ -478,8 +483,8 @@ def emulate(sink: UOp, name: str, check: bool | None = None, order: str = "forwa
 
 
 def match_gemm(body: UOp) -> tuple[int, int, int] | None:
-    """(M, N, K) where the body is one sum of products of two operands that broadcast along different
-    axes, on any view and size; None where it is not (x*x summed is no product)."""
+    """(M, N, K) where the body is one sum of products of two operands that broadcast along
+    different axes, on any view and size; None where it is not (x*x summed is no product)."""
     facts = KernelFacts.of([body], [buffer(_free_slot([body]), body.dtype, (prod(body.shape),))])
     found = facts.product()
     return (
@@ -493,10 +498,10 @@ def match_gemm(body: UOp) -> tuple[int, int, int] | None:
 class Ctx:
     """What `lower_body` lowers under."""
 
-    opts: Opts = Opts()
+    opts: Opts = field(default_factory=Opts)
 
 
-def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = Ctx()) -> UOp:  # noqa: B008  (frozen)
+def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = Ctx()) -> UOp:
     """One kernel in stage LOOPS, for a CPU unless ctx.opts.gpu."""
     if ctx.opts.gpu:
         return gpu_lower(body, out, ctx.opts)

@@ -1,6 +1,7 @@
 """The chapters' names: Opts, and a body to loops.  Re-exports only."""
 
 from uopc.opts import Opts
-from uopc.pipeline import Ctx, lower_body as lower
+from uopc.pipeline import Ctx
+from uopc.pipeline import lower_body as lower
 
 __all__ = ["Ctx", "Opts", "lower"]

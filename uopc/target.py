@@ -83,7 +83,8 @@ def target(name: str | Target) -> Target:
     if not m or int(m[1]) not in _SM:
         known = ", ".join(f"sm_{n}" for n in _SM)
         raise UsageError(
-            f"no target is called {name!r}; there are cpu, {known} (sm_90a, sm_100a and the like too)"
+            f"no target is called {name!r}; there are cpu, {known} "
+            "(sm_90a, sm_100a and the like too)"
         )
     sms, threads, blocks, optin, per_sm = _SM[int(m[1])]
     return Target(
@@ -112,7 +113,7 @@ def occupancy(on: Target, threads: int, registers: int, shared_bytes: int = 0) -
     """Blocks per SM from threads per block, registers per thread and shared bytes per block.
 
     Registers are given out to a warp in granules of 256, warps in fours (one per scheduler);
-    shared memory in granules of 128 bytes plus 1 KB that the system keeps for each block (sm_80 on).
+    shared memory in granules of 128 bytes plus 1 KB that the system keeps a block (sm_80 on).
     Raises UsageError where one block does not fit.  Source: CUDA Occupancy Calculator.
     """
     warps = -(-threads // on.warp)
@@ -131,7 +132,8 @@ def occupancy(on: Target, threads: int, registers: int, shared_bytes: int = 0) -
     blocks = limits[why]
     if blocks == 0:
         raise UsageError(
-            f"one block of {threads} threads with {registers} registers and {shared_bytes} bytes of shared "
-            f"memory does not fit on an SM of {on}: {why} would be exceeded. Use fewer threads or less of it."
+            f"one block of {threads} threads with {registers} registers and {shared_bytes} bytes of "
+            f"shared memory does not fit on an SM of {on}: {why} would be exceeded. "
+            "Use fewer threads or less of it."
         )
     return Occupancy(blocks, blocks * warps, blocks * warps * on.warp / on.max_threads_per_sm, why)

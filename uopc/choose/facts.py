@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from uopc.dtype import dtypes
 from uopc.passes.rangeify import rangeify
 from uopc.passes.share import axes_of, output_axes, reduced_axes, share
 from uopc.symbolic import index as ix
@@ -27,7 +28,7 @@ class Access:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """An INDEXED graph and what the heuristics ask about it.  merge: how its output axes were merged."""
+    """An INDEXED graph and what heuristics ask about it.  merge: of its output axes."""
 
     root: UOp
     merge: tuple[int, ...]
@@ -40,7 +41,7 @@ class KernelFacts:
 
     @classmethod
     def of(cls, bodies: Sequence[UOp], outs: Sequence[UOp]) -> KernelFacts:
-        """Facts of a kernel whose output axes are merged where that costs nothing, or fills lanes."""
+        """Facts of a kernel; output axes are merged where that costs nothing or fills lanes."""
         plain = cls.of_indexed(share(rangeify(bodies, outs)))
         if any(body.shape != bodies[0].shape for body in bodies):
             return plain
@@ -105,8 +106,8 @@ class KernelFacts:
         return len({a.offset for a in self.accesses if not a.store and r in free(a.offset)})
 
     def product(self) -> tuple[int, int, int] | None:
-        """Axes (m, n, k) where the kernel is one sum of products of a value that misses n and one that
-        misses m; else None."""
+        """Axes (m, n, k) where the kernel is one sum of products of a value that misses n and one
+        that misses m; else None."""
         sums = [u for u in self.reduces if u.arg.combine is Combine.ADD and u.src[0].op is Ops.MUL]
         if len(sums) != 1 or len(self.reduces) != 1 or len(self.reduced) != 1:
             return None
@@ -159,9 +160,9 @@ def _walked_as_one(facts: KernelFacts, a: UOp | None, b: UOp | None) -> bool:
         if ca is None or cb is None or ca != cb * b.arg.size:
             return False
     for u in toposort(facts.root):
-        if u.op in (Ops.LT, Ops.EQ, Ops.NE, Ops.CAST) and not free(u).isdisjoint((a, b)):
-            if any(s.dtype.name == "index" and not free(s).isdisjoint((a, b)) for s in u.src):
-                return False
+        indices = (s for s in u.src if s.dtype is dtypes.index and not free(s).isdisjoint((a, b)))
+        if u.op in (Ops.LT, Ops.EQ, Ops.NE, Ops.CAST) and next(indices, None) is not None:
+            return False
     return True
 
 

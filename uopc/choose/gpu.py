@@ -22,7 +22,7 @@ MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has r
 
 @dataclass(frozen=True)
 class Aim:
-    """What a choice aims at: threads of a block, blocks to fill the machine, whether sums may split."""
+    """What a choice aims at: threads of a block, blocks of a grid, whether sums may split."""
 
     target: Target
     max_threads: int = 256
@@ -170,12 +170,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
         local = 1024 if n <= 32768 else 512
     copies = -(-n // (local * v))
     fits = copies * v * streams <= 96
-    if held and fits:  # the row stays in registers: read once, written once
-        s = _Sizes(facts)
-        s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
-        _more_rows(facts, aim, s, axis, last, local)
-        out.append(_finish(facts, aim, s, axis, held, streams))
-    elif copies * v <= 16:
+    if (held and fits) or copies * v <= 16:  # the row stays in registers: read once, written once
         s = _Sizes(facts)
         s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
         _more_rows(facts, aim, s, axis, last, local)
@@ -225,7 +220,7 @@ def _finish(
 
 
 def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
-    """Reduced along a strided axis: lanes run along the contiguous output axis, rows across the block."""
+    """Reduced along a strided axis: lanes run along the contiguous output axis, rows across."""
     if not facts.outputs:
         return _general(facts, aim, [axis])
     x = _contiguous_axis(facts, facts.outputs)
@@ -276,7 +271,7 @@ def _product(facts: KernelFacts, aim: Aim) -> list[Opts]:
 
 
 def _general(facts: KernelFacts, aim: Aim, walked: list[int]) -> list[Opts]:
-    """Several reduced axes: threads over the outputs, or over the longest contiguous reduced axis."""
+    """Several reduced axes: threads over the outputs, or over a contiguous reduced axis."""
     outputs = tuple(a for a in facts.outputs if a not in walked)
     total = math.prod(facts.sizes[a] for a in outputs)
     s = _Sizes(facts)

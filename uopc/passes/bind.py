@@ -18,7 +18,7 @@ ANY_GPU = Target("any GPU")  # grid and block limits are the same on all of them
 
 
 def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
-    """Ranges of one kind, the one on .x first: those that the SINK names, then the last axis first."""
+    """Ranges of one kind, that of .x first: those that the SINK names, then the last axis first."""
     ranges = {u for u in toposort(root) if u.op is Ops.RANGE and u.arg.kind is kind}
     arg = root.arg or LaunchArg()
     named = arg.lanes if kind is AxisType.LOCAL else arg.grid
@@ -27,18 +27,20 @@ def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
 
 
 def bind(root: UOp) -> Launch:
-    """The launch of a kernel.  Raises TargetError where grid or block cannot be launched anywhere."""
+    """The launch of a kernel.  Raises TargetError where no GPU can launch its grid or block."""
     blocks, lanes = hardware_ranges(root, AxisType.GLOBAL), hardware_ranges(root, AxisType.LOCAL)
     threads = prod(r.arg.size for r in lanes)
     if threads > ANY_GPU.max_threads_per_block:
         raise TargetError(
-            f"a block of {threads} threads; the limit is {ANY_GPU.max_threads_per_block}. Lower Opts.local."
+            f"a block of {threads} threads; the limit is {ANY_GPU.max_threads_per_block}. "
+            "Lower Opts.local."
         )
     grid, grid_axes = _place(blocks, ANY_GPU.max_grid)
     block, block_axes = _place(lanes, ANY_GPU.max_block)
     if grid[0] > ANY_GPU.max_grid[0]:
         raise TargetError(
-            f"a grid of {grid[0]} blocks; the limit is {ANY_GPU.max_grid[0]}. Raise Opts.local, upcast, vector or loop."
+            f"a grid of {grid[0]} blocks; the limit is {ANY_GPU.max_grid[0]}. "
+            "Raise Opts.local, upcast, vector or loop."
         )
     arg = root.arg or LaunchArg()
     return Launch(grid, block, grid_axes, block_axes, arg.blocks_per_sm)

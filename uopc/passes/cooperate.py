@@ -1,15 +1,17 @@
-"""A REDUCE over threads becomes butterflies and one exchange through shared memory.  MAPPED -> MAPPED.
+"""A REDUCE over threads: butterflies, then one exchange through shared memory.  MAPPED -> MAPPED.
 
 Here because: after `split` (lanes are known), before `materialise` (SHUFFLE is dear).
 Before: REDUCE(x, k:8 REDUCE, u:4 UPCAST, l:256 LOCAL; ADD)
-After:  REDUCE over k and u in the thread; 5 times v + SHUFFLE(v); STAGE(SHARED, 8 values), written by
-        lane 0 of each warp; REDUCE over a new range w:8.  Every thread has the same bits.
+After:  REDUCE over k and u in the thread; 5 times v + SHUFFLE(v); STAGE(SHARED, 8 values), written
+        by lane 0 of each warp; REDUCE over a new range w:8.  Every thread has the same bits.
 
 In one thread a tile digit is folded first (so that no serial chain is long), then the loop, then
 register copies: those are accumulators of their own unless the value already has one per output.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from uopc.dtype import AddrSpace
 from uopc.passes.bind import hardware_ranges
@@ -59,7 +61,7 @@ def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...])
     return value
 
 
-def _across(u: UOp, value: UOp, r: UOp, lanes: tuple[UOp, ...], fold) -> UOp:  # type: ignore[no-untyped-def]  # a local closure
+def _across(u: UOp, value: UOp, r: UOp, lanes: tuple[UOp, ...], fold: Callable[..., UOp]) -> UOp:
     """One LOCAL digit: xor butterflies over its lane bits, then an exchange of what is left."""
     n = r.arg.size
     stride = prod(x.arg.size for x in lanes[: lanes.index(r)])
@@ -76,7 +78,7 @@ def _across(u: UOp, value: UOp, r: UOp, lanes: tuple[UOp, ...], fold) -> UOp:  #
         return value
     group = ix.div(r, in_warp)
     leader = ix.below(ix.mod(r, in_warp), 1)
-    return fold(*_exchange(u, value, r, group, n // in_warp, leader, lanes))  # type: ignore[no-any-return]
+    return fold(*_exchange(u, value, r, group, n // in_warp, leader, lanes))
 
 
 def _exchange(

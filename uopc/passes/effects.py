@@ -1,16 +1,16 @@
 """Closers get memories, and every effect its place.  MAPPED -> LOOPS.
 
-Here because: what is kept where is decided (`materialise`), and only ordered effects can be widened,
-made legal and laid out.
+Here because: what is kept where is decided (`materialise`), and only ordered effects can be
+widened, made legal and laid out.
 Before: REDUCE(x, k; ADD)
 After:  base    = AFTER(ALLOC, outer serial ranges)          set again in every outer iteration
         running = AFTER(base, STORE(base, 0), k)             a read of it cannot leave the loop
         result  = AFTER(base, END(STORE(running, LOAD(running) + x), k))
 
 Top-down, under an environment {range: open instance}.  A closer opens its own copies of its ranges,
-so a RANGE is opened once in the kernel.  Its memory is built once per environment of its serial free
-ranges; UPCAST ones index it and never multiply it.  In SHARED a barrier stands after the fill, and
-before it where a serial loop comes round again.
+so a RANGE is opened once in the kernel.  Its memory is built once per environment of its serial
+free ranges; UPCAST ones index it and never multiply it.  In SHARED a barrier stands after the fill,
+and before it where a serial loop comes round again.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def effects(root: UOp) -> UOp:
 
 
 def _accumulate(combine: Combine, old: tuple[UOp, ...], new: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """One step of an accumulator; a product is added with one rounding (fused here, in the IR, alone)."""
+    """One step of an accumulator; a product is added with one rounding (fused in the IR alone)."""
     if combine is Combine.ADD and new[0].op is Ops.MUL and new[0].dtype in FUSED:
         return (inherit(UOp(Ops.FMA, (*new[0].src, old[0])), new[0]),)
     return step(combine, old, new)

@@ -94,7 +94,8 @@ class _Loops:
                     continue
                 if r in loops.depth:
                     raise SpecError(
-                        f"range {r.arg} is closed by two ENDs ({where_from(r)}); each loop opens its own"
+                        f"range {r.arg} is closed by two ENDs ({where_from(r)}); "
+                        "each loop opens its own"
                     )
                 loops.parent[r] = outer
                 loops.depth[r] = 0 if outer is None else loops.depth[outer] + 1
@@ -111,7 +112,8 @@ class _Loops:
                 if u.op is Ops.RANGE:
                     return None
                 raise SpecError(
-                    f"{u.op} ({where_from(u)}) mentions range {r.arg}, which no END closes around it"
+                    f"{u.op} ({where_from(u)}) mentions range {r.arg}, "
+                    "which no END closes around it"
                 )
             if best is None or self.depth[r] > self.depth[best]:
                 best = r
@@ -185,8 +187,9 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
             if uses[last] != 1:
                 break
             last = user.get(last)
-        once = uses.get(u) == 1 and last is not None
-        if once and where[u] == where[last] and below + 1 <= DEEPEST_EXPRESSION:  # type: ignore[index]
+        if uses.get(u) != 1 or last is None:
+            continue
+        if where[u] == where[last] and below + 1 <= DEEPEST_EXPRESSION:
             inline.add(u)
             depth[u] = below + 1
     return inline

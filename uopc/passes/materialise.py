@@ -1,7 +1,8 @@
 """Which values live in registers (or a row in shared memory).  MAPPED -> MAPPED.
 
-Here because: after `cooperate` (SHUFFLE is dear too), before `effects`, which gives memory to STAGEs.
-Before: LOAD(x) used by REDUCE(MAX) and by exp(x - max)      After: STAGE(REG) of LOAD(x), read by both
+Here because: after `cooperate` (SHUFFLE is dear too), before `effects`, which gives STAGEs memory.
+Before: LOAD(x) used by REDUCE(MAX) and by exp(x - max)
+After:  STAGE(REG) of LOAD(x), read by both
 
 One walk from the stores down: nests[u] is the closers whose loop bodies would evaluate u.  A dear
 value with free UPCAST digits becomes STAGE(REG)
@@ -68,7 +69,7 @@ def _space(u: UOp, again: bool, keep: str, batch_loads: bool) -> AddrSpace | Non
 
 
 def _row(u: UOp, value: UOp, copies: list[UOp], lanes: tuple[UOp, ...]) -> UOp:
-    """A row too long for registers: each thread keeps its own elements in SHARED, without a barrier."""
+    """A row too long for registers: each thread keeps its elements in SHARED, without a barrier."""
     serial = serials(free(u))
     mine = [r for r in reversed(lanes) if r in free(u)]
     ranges = [*serial, *copies[:-1], *mine, *copies[-1:]]

@@ -48,8 +48,8 @@ def rangeify(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = 
     plans = []
     for body in bodies:
         sizes = merged(body.shape, merge)
-        mine = []
-        for place, n in enumerate(sizes):
+        mine: list[UOp] = []
+        for place, n in enumerate(sizes if prod(sizes) else ()):
             if (place, n) not in axes:
                 axes[place, n] = fresh(n, AxisType.LOOP)
             mine.append(axes[place, n])
@@ -109,8 +109,12 @@ def rangeify(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = 
             return values[0].src[u.arg] if values[0].op is Ops.TUPLE else derive(u, (values[0],))
         return derive(u, tuple(values))
 
-    effects = []
+    effects: list[UOp] = []
     for (body, sizes, mine), out in zip(plans, outs, strict=True):
+        if prod(body.shape) == 0:  # an effect that never happens keeps the parameter
+            nowhere = UOp(Ops.INDEX, (flat_memory(out), ix.ZERO))
+            effects.append(UOp(Ops.STORE, (nowhere, UOp.const(0, body.dtype), ix.FALSE)))
+            continue
         position = ix.flat(zip(mine, sizes, strict=True))
         at = tuple(mine) if not merge else ix.digits(position, body.shape)
         value = recurse(visit, (body, at, ix.TRUE), memo)
@@ -121,12 +125,13 @@ def rangeify(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = 
 
 
 def merged(shape: Shape, merge: Sequence[int]) -> Shape:
-    """The sizes of the kernel's output axes.  Raises UsageError where the groups do not cover shape."""
+    """The sizes of the kernel's output axes.  Raises UsageError where the groups miss some axis."""
     if not merge:
         return shape
     if sum(merge) != len(shape):
         raise UsageError(
-            f"Opts.merge={tuple(merge)} groups {sum(merge)} axes, the output has {len(shape)}: {shape}"
+            f"Opts.merge={tuple(merge)} groups {sum(merge)} axes, "
+            f"the output has {len(shape)}: {shape}"
         )
     out, start = [], 0
     for n in merge:
@@ -158,8 +163,9 @@ def check_outputs(bodies: Sequence[UOp], outs: Sequence[UOp]) -> None:
             other = slots.setdefault(u.arg.slot, u)
             if (prod(other.shape), other.dtype) != (prod(u.shape), u.dtype):
                 raise UsageError(
-                    f"slot {u.arg.slot} is both {other.dtype} of {prod(other.shape)} elements ({where_from(other)}) "
-                    f"and {u.dtype} of {prod(u.shape)} ({where_from(u)}); give one of them another slot"
+                    f"slot {u.arg.slot} is both {other.dtype} of {prod(other.shape)} elements "
+                    f"({where_from(other)}) and {u.dtype} of {prod(u.shape)} ({where_from(u)}); "
+                    "give one of them another slot"
                 )
     read = {u.arg.slot for u in toposort(*bodies) if u.op is Ops.BUFFER}
     written: set[int] = set()
@@ -168,12 +174,14 @@ def check_outputs(bodies: Sequence[UOp], outs: Sequence[UOp]) -> None:
             raise UsageError(f"an output is a BUFFER, got {out.op} ({where_from(out)})")
         if prod(body.shape) != prod(out.shape):
             raise UsageError(
-                f"the body has {prod(body.shape)} elements, shape {body.shape} ({where_from(body)}); "
-                f"output slot {out.arg.slot} has {prod(out.shape)}, shape {out.shape}"
+                f"the body has {prod(body.shape)} elements, shape {body.shape} "
+                f"({where_from(body)}); output slot {out.arg.slot} has {prod(out.shape)}, "
+                f"shape {out.shape}"
             )
         if body.dtype is not out.dtype:
             raise UsageError(
-                f"the body is {body.dtype} ({where_from(body)}), output slot {out.arg.slot} is {out.dtype}. Cast the body."
+                f"the body is {body.dtype} ({where_from(body)}), output slot {out.arg.slot} is "
+                f"{out.dtype}. Cast the body."
             )
         if out.arg.slot in read or out.arg.slot in written:
             how = "read by a body" if out.arg.slot in read else "the output of another body"
@@ -184,7 +192,7 @@ def check_outputs(bodies: Sequence[UOp], outs: Sequence[UOp]) -> None:
 
 
 def _reshape(u: UOp, at: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Groups of axes with equal products are converted on their own, so most indices pass as they are."""
+    """Groups of axes with equal products are converted alone: most indices pass unchanged."""
     old, new = u.src[0].shape, u.shape
     if prod(old) == 0:
         return (ix.ZERO,) * len(old)

@@ -34,7 +34,7 @@ def axes_of(root: UOp) -> tuple[UOp, ...]:
 
 
 def reduced_axes(root: UOp) -> frozenset[int]:
-    """Axes that some REDUCE closes (an END may close them too: a row that is reduced and stored)."""
+    """Axes that some REDUCE closes; an END may too (a row that is reduced and stored)."""
     return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:])
 
 
@@ -83,7 +83,7 @@ def _captures(value: UOp, r: UOp, c: UOp) -> bool:
 
 
 def _merge(root: UOp) -> UOp:
-    """Neighbours closed by the same REDUCEs, and walked as outer*size + inner by all, are one axis."""
+    """Neighbours closed by the same REDUCEs, walked as outer*size + inner by all, are one axis."""
     stored = {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}
     pairs: dict[tuple[UOp, UOp], None] = {}
     for u in toposort(root):

@@ -29,10 +29,10 @@ MAX_BLOCK = (
 def split(root: UOp, opts: Opts) -> UOp:
     """MAPPED graph of an INDEXED one under opts.
 
-    Raises UsageError where opts names axes that are missing, TargetError beyond 1024 threads.
+    Axes that opts names and root has not were simplified away; `lower` has checked the names.
+    Raises TargetError beyond 1024 threads.
     """
     axes, reduced = axes_of(root), reduced_axes(root)
-    opts.check(len(axes), reduced)
     index: dict[UOp, UOp] = {}
     digits: dict[UOp, tuple[UOp, ...]] = {}
     valid: dict[UOp, UOp] = {}
@@ -46,7 +46,8 @@ def split(root: UOp, opts: Opts) -> UOp:
     threads = prod(d.arg.size for d in hardware if d.arg.kind is AxisType.LOCAL)
     if threads > MAX_BLOCK:
         raise TargetError(
-            f"Opts.local={dict(opts.local)} makes {threads} threads a block, the limit is {MAX_BLOCK}"
+            f"Opts.local={dict(opts.local)} makes {threads} threads a block, "
+            f"the limit is {MAX_BLOCK}"
         )
 
     def guard(ranges: frozenset[UOp] | tuple[UOp, ...]) -> UOp:

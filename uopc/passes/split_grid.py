@@ -11,7 +11,6 @@ second is chosen for on its own.  Each stored element has one writer and the ord
 
 from __future__ import annotations
 
-
 from uopc.errors import UsageError
 from uopc.opts import Opts
 from uopc.passes.share import axes_of, reduced_axes, share
@@ -46,14 +45,15 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     for u in mine:
         if any(x in mine for x in toposort(u)[:-1]):
             raise UsageError(
-                f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another over it, so it cannot be "
-                "split over blocks in one step. Leave axis out of Opts.blocks."
+                f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another "
+                "over it, so it cannot be split over blocks in one step. Leave the axis out."
             )
     if len({tuple(sorted(x.arg.axis for x in free(u))) for u in mine}) > 1 or any(
         len(u.src) > 2 for u in mine
     ):
         raise UsageError(
-            f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other axes"
+            f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other "
+            "axes, so one step cannot split them all. Leave the axis out."
         )
     kept = sorted(free(mine[0]), key=lambda x: x.arg.axis)
     chunk = -(-r.arg.size // parts)

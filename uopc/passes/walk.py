@@ -12,7 +12,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def rebuild(root: UOp, change: Callable[[UOp, tuple[UOp, ...]], UOp | None]) -> UOp:
-    """The graph with change(u, new sources) in place of each node; None keeps u over its sources."""
+    """The graph with change(u, new sources) for each node; None keeps u over its sources."""
     memo: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple([memo[s] for s in u.src])

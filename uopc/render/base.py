@@ -62,11 +62,12 @@ _INT64 = (-(2**63), 2**63 - 1)
 
 #: words that a kernel may not be called: C11, C++17 and CUDA
 RESERVED = frozenset(
-    """alignas alignof and asm auto bool break case catch char class compl const constexpr continue default delete
-    do double else enum explicit export extern false float for friend goto if inline int long mutable namespace new
-    noexcept not nullptr operator or private protected public register restrict return short signed sizeof static
-    struct switch template this throw true try typedef typeid typename union unsigned using virtual void volatile
-    wchar_t while xor main blockIdx threadIdx blockDim gridDim warpSize memcpy memset""".split()
+    """alignas alignof and asm auto bool break case catch char class compl const constexpr continue
+    default delete do double else enum explicit export extern false float for friend goto if inline
+    int long mutable namespace new noexcept not nullptr operator or private protected public
+    register restrict return short signed sizeof static struct switch template this throw true try
+    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor main blockIdx
+    threadIdx blockDim gridDim warpSize memcpy memset""".split()
 )
 
 
@@ -77,7 +78,7 @@ _OURS_TOO = r"(p|val|at|ok|[gktuvwri]|gidx|lidx)\d+"
 
 
 def check_name(name: str) -> str:
-    """The name of a kernel.  Raises UsageError where it is no identifier, reserved, or one of ours."""
+    """The name of a kernel.  Raises UsageError where C, CUDA or our helpers use it."""
     if (
         not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
         or name in RESERVED
@@ -88,7 +89,8 @@ def check_name(name: str) -> str:
         )
     if name in helpers.TEXTS or name in helpers.C_LIBRARY.values():
         raise UsageError(
-            f"a kernel cannot be called {name!r}: the generated source uses that name; choose another"
+            f"a kernel cannot be called {name!r}: the generated source uses that name. "
+            "Choose another."
         )
     return name
 
@@ -109,7 +111,7 @@ class Renderer:
         dtypes.bf16: "unsigned short",
         dtypes.f32: "float",
         dtypes.f64: "double",
-        **{d: "unsigned char" for d in FP8},
+        **dict.fromkeys(FP8, "unsigned char"),
     }
     boolean: ClassVar[str] = "bool"
 
@@ -264,10 +266,8 @@ class Renderer:
         if op in (Ops.IDIV, Ops.MOD):
             if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0:
                 return self._infix(_INFIX[op], src[0], src[1])
-            return self.call(
-                f"{'floordiv' if op is Ops.IDIV else 'floormod'}_{'i64' if self.wide(u) else 'i32'}",
-                *src,
-            )
+            helper = "floordiv" if op is Ops.IDIV else "floormod"
+            return self.call(f"{helper}_{'i64' if self.wide(u) else 'i32'}", *src)
         if op in (Ops.MAX, Ops.MIN):
             return self.call(f"{op.name.lower()}_{'i64' if self.wide(u) else 'i32'}", *src)
         if op is Ops.ADD and src[1].op is Ops.CONST and src[1].arg.bits < 0:
@@ -280,7 +280,7 @@ class Renderer:
         return self._infix(_INFIX[op], src[0], src[1], widen)
 
     def _integer(self, u: UOp) -> Text:
-        """Data integers wrap: in C only unsigned arithmetic does, and narrow types compute as int."""
+        """Data integers wrap: in C only unsigned ones do, and narrow types compute as int."""
         op, src, d = u.op, u.src, u.dtype
         if op in (Ops.IDIV, Ops.MOD):
             wraps = bounds(src[0])[0] == d.min and bounds(src[1])[0] < 0
@@ -347,9 +347,9 @@ class Renderer:
         a, b = self.type_name(x.dtype), self.type_name(to)
         if a == b:
             return self.text(x)
-        if x.dtype.is_int and to.is_int or {x.dtype, to} <= _CARRIED_AS_INTEGERS:
+        if (x.dtype.is_int and to.is_int) or {x.dtype, to} <= _CARRIED_AS_INTEGERS:
             return f"({b}){self.expr(x, UNARY)}", UNARY
-        carried = {dtypes.f16: dtypes.u16, dtypes.bf16: dtypes.u16, **{d: dtypes.u8 for d in FP8}}
+        carried = {dtypes.f16: dtypes.u16, dtypes.bf16: dtypes.u16, **dict.fromkeys(FP8, dtypes.u8)}
         return self.call(f"bits_{carried.get(x.dtype, x.dtype).name}_{carried.get(to, to).name}", x)
 
     def call(self, helper: str, *args: UOp) -> Text:
@@ -468,9 +468,8 @@ class Renderer:
         kind = "long long" if self.wide(r) else "int"
         last = a.start + a.step * a.size
         step = f"++{name}" if a.step == 1 else f"{name} += {a.step}"
-        self.put(
-            f"for ({kind} {name} = {a.start}; {name} {'<' if a.step > 0 else '>'} {last}; {step}) {{"
-        )
+        stay = f"{name} {'<' if a.step > 0 else '>'} {last}"
+        self.put(f"for ({kind} {name} = {a.start}; {stay}; {step}) {{")
         self.depth += 1
         self.block(scope.items)
         self.depth -= 1
@@ -499,7 +498,7 @@ _CARRIED_AS_INTEGERS = {
 
 
 def shown_origin(u: UOp) -> str:
-    """file:line where the user wrote u, relative to the working directory where that contains it."""
+    """file:line where the user wrote u; the path is relative inside the working directory."""
     file, line = u.origins[0]
     here = os.getcwd() + os.sep
     return f"{file.removeprefix(here) if file.startswith(here) else os.path.basename(file)}:{line}"

@@ -10,7 +10,8 @@ from uopc.errors import TargetError
 from uopc.kernel import Axis, Declare, Let, ProgramTree, Source
 from uopc.render import helpers
 from uopc.render.base import Renderer
-from uopc.target import Target, target as named_target
+from uopc.target import Target
+from uopc.target import target as named_target
 from uopc.uop.node import UOp, memory, prod
 from uopc.uop.ops import AxisType
 
@@ -33,7 +34,8 @@ def _asm(name: str, to: str, ins: str, instruction: str, constraint: str, first:
     """A helper that is one instruction."""
     arguments = ", ".join(f"{ins} {a}" for a in "ab"[: instruction.count("%") - 1])
     operands = ", ".join(f'"{first}"({a})' for a in "ab"[: instruction.count("%") - 1])
-    return f'FN {to} {name}({arguments}) {{ {to} r; asm("{instruction};" : "={constraint}"(r) : {operands}); return r; }}'
+    line = f'asm("{instruction};" : "={constraint}"(r) : {operands});'
+    return f"FN {to} {name}({arguments}) {{ {to} r; {line} return r; }}"
 
 
 #: sm_80 and later: max.NaN gives the canonical NaN and orders -0 < +0 (PTX ISA, max)
@@ -44,8 +46,10 @@ _SM80 = {
 _ANY = {
     "f16_to_f32": _asm("f16_to_f32", "float", "unsigned short", "cvt.f32.f16 %0, %1", "f", "h"),
     "f32_to_f16": _asm("f32_to_f16", "unsigned short", "float", "cvt.rn.f16.f32 %0, %1", "h", "f"),
-    "bits_f64_u64": "FN unsigned long long bits_f64_u64(double a) { return (unsigned long long)__double_as_longlong(a); }",
-    "bits_u64_f64": "FN double bits_u64_f64(unsigned long long a) { return __longlong_as_double((long long)a); }",
+    "bits_f64_u64": "FN unsigned long long bits_f64_u64(double a) "
+    "{ return (unsigned long long)__double_as_longlong(a); }",
+    "bits_u64_f64": "FN double bits_u64_f64(unsigned long long a) "
+    "{ return __longlong_as_double((long long)a); }",
 }
 _WORDS = {4: "unsigned", 8: "uint2", 16: "uint4", 2: "unsigned short"}
 _VECTORS = {"f32": "float", "f64": "double", "i32": "int", "u32": "uint"}
@@ -67,8 +71,9 @@ class CUDARenderer(Renderer):
         self.shared_bytes = at
         if at > target.shared_optin_bytes:
             raise TargetError(
-                f"kernel {name} wants {at} bytes of shared memory a block, {target} has {target.shared_optin_bytes}. "
-                "Lower Opts.local, upcast or vector, or keep rows elsewhere (Opts.keep)."
+                f"kernel {name} wants {at} bytes of shared memory a block, {target} has "
+                f"{target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
+                "elsewhere (Opts.keep)."
             )
         self.dynamic = at > target.shared_static_bytes
 
@@ -170,8 +175,8 @@ class CUDARenderer(Renderer):
         size = sum(8 if not p.scalar else p.dtype.itemsize for p in self.program.params)
         if size > self.target.parameter_bytes:
             raise TargetError(
-                f"kernel {self.name} has {size} bytes of parameters, {self.target} takes {self.target.parameter_bytes}. "
-                "Split it into kernels with fewer arrays."
+                f"kernel {self.name} has {size} bytes of parameters, {self.target} takes "
+                f"{self.target.parameter_bytes}. Split it into kernels with fewer arrays."
             )
         if self.dynamic:
             self.put("extern __shared__ __align__(16) unsigned char shared[];")
@@ -184,7 +189,8 @@ class CUDARenderer(Renderer):
             if launch.blocks_per_sm
             else f"{launch.threads}"
         )
-        first = f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}({self.signature()}) {{'
+        first = f'extern "C" __global__ void __launch_bounds__({bounds}) '
+        first += f"{self.name}({self.signature()}) {{"
         return Source(
             "\n".join([*texts, first, *self.lines, "}", ""]),
             name=self.name,

@@ -17,7 +17,7 @@ _INTS = {
     "u32": ("unsigned", "0", "4294967295u"),
     "u64": ("unsigned long long", "0", "18446744073709551615ull"),
 }
-#: where a float is too large for the integer: 2**bits of magnitude, as literals exact in f32 and f64
+#: where a float is too large for the integer: a power of two, exact in f32 and f64
 _TOO_LARGE = {
     "i8": "128.0",
     "i16": "32768.0",
@@ -31,8 +31,8 @@ _TOO_LARGE |= {
     "u64": "18446744073709551616.0",
 }
 _FLOATS = {
-    "f32": ("float", "f", "u32", "unsigned"),
-    "f64": ("double", "", "u64", "unsigned long long"),
+    "f32": ("float", "f", "u32"),
+    "f64": ("double", "", "u64"),
 }
 
 TEXTS: dict[str, str] = {}
@@ -40,7 +40,7 @@ NEEDS: dict[str, tuple[str, ...]] = {}
 
 
 def _integers() -> None:
-    for name, (c, low, _) in _INTS.items():
+    for name, (c, _, _) in _INTS.items():
         signed = name[0] == "i"
         TEXTS[f"max_{name}"] = f"FN {c} max_{name}({c} a, {c} b) {{ return a > b ? a : b; }}"
         TEXTS[f"min_{name}"] = f"FN {c} min_{name}({c} a, {c} b) {{ return a < b ? a : b; }}"
@@ -69,31 +69,20 @@ def _integers() -> None:
 
 
 def _floats() -> None:
-    for name, (c, f, bits, unsigned) in _FLOATS.items():
+    for name, (c, f, bits) in _FLOATS.items():
         quiet = "0x7fffffffu" if name == "f32" else "0x7fffffffffffffffull"
         for op, sign, tie in (("max", ">", "&"), ("min", "<", "|")):
             TEXTS[f"{op}_{name}"] = (
                 f"FN {c} {op}_{name}({c} a, {c} b) {{  // NaN wins, -0 < +0\n"
                 f"  if (a != a || b != b) return bits_{bits}_{name}({quiet});\n"
-                f"  if (a == b) return bits_{bits}_{name}(bits_{name}_{bits}(a) {tie} bits_{name}_{bits}(b));\n"
+                f"  if (a == b) return bits_{bits}_{name}"
+                f"(bits_{name}_{bits}(a) {tie} bits_{name}_{bits}(b));\n"
                 f"  return a {sign} b ? a : b;\n}}"
             )
             NEEDS[f"{op}_{name}"] = (f"bits_{bits}_{name}", f"bits_{name}_{bits}")
         for to, (i, low, high) in _INTS.items():
             large = _TOO_LARGE[to] + f
-            if to[0] == "i":
-                small = (
-                    f"a < -{large} ? {low}"
-                    if name == "f32" and to in ("i32", "i64")
-                    else f"a <= -{large} ? {low}"
-                )
-                small = (
-                    f"a <= -{large} ? {low}"
-                    if to not in ("i8", "i16")
-                    else f"a <= {low}.0{f} ? {low}"
-                )
-            else:
-                small = f"a <= 0.0{f} ? 0"
+            small = f"a <= -{large} ? {low}" if to[0] == "i" else f"a <= 0.0{f} ? 0"
             TEXTS[f"{name}_to_{to}"] = (
                 f"FN {i} {name}_to_{to}({c} a) {{  // toward zero, saturating, NaN to 0\n"
                 f"  return a != a ? 0 : {small} : a >= {large} ? {high} : ({i})a;\n}}"
@@ -101,11 +90,12 @@ def _floats() -> None:
         for kind in ("i", "u"):
             other = f"{kind}{32 if name == 'f32' else 64}"
             oc = _INTS[other][0]
+            copy = f"memcpy(&r, &a, {4 if name == 'f32' else 8})"
             TEXTS[f"bits_{name}_{other}"] = (
-                f"FN {oc} bits_{name}_{other}({c} a) {{ {oc} r; memcpy(&r, &a, {4 if name == 'f32' else 8}); return r; }}"
+                f"FN {oc} bits_{name}_{other}({c} a) {{ {oc} r; {copy}; return r; }}"
             )
             TEXTS[f"bits_{other}_{name}"] = (
-                f"FN {c} bits_{other}_{name}({oc} a) {{ {c} r; memcpy(&r, &a, {4 if name == 'f32' else 8}); return r; }}"
+                f"FN {c} bits_{other}_{name}({oc} a) {{ {c} r; {copy}; return r; }}"
             )
 
 
@@ -113,12 +103,12 @@ def _small_floats() -> None:
     """Conversions between f32 and the formats of 16 and 8 bits, to nearest even, in integers.
 
     Source of the formats: IEEE 754-2019 (f16), bfloat16 (the upper half of f32), OCP 8-bit Floating
-    Point Specification (e4m3 without infinities, e5m2).  The canonical NaN is the one that cvt gives:
+    Point Specification (e4m3 without infinities, e5m2).  The canonical NaN is that of cvt:
     f16 and bf16 0x7fff, fp8 0x7f, f32 0x7fffffff (PTX ISA, cvt).
     """
     TEXTS["bf16_to_f32"] = (
         "FN float bf16_to_f32(unsigned short a) {\n"
-        "  return (a & 0x7fff) > 0x7f80 ? bits_u32_f32(0x7fffffffu) : bits_u32_f32((unsigned)a << 16);\n}"
+        "  return bits_u32_f32((a & 0x7fff) > 0x7f80 ? 0x7fffffffu : (unsigned)a << 16);\n}"
     )
     TEXTS["f32_to_bf16"] = (
         "FN unsigned short f32_to_bf16(float a) {\n"
@@ -151,16 +141,20 @@ def _small_floats() -> None:
         width = 16 if c == "unsigned short" else 8
         shift, sign_shift = 23 - m, 32 - width
         smallest = (127 + 1 - bias) << 23  # bits of the smallest normal number
+        rebias, half = (127 - bias) << 23, (1 << (shift - 1)) - 1
         half_ulp = (
             127 + 1 - bias - m + 23
         ) << 23  # adding this number rounds to the subnormal grid
         TEXTS[f"f32_to_{name}"] = (
             f"FN {c} f32_to_{name}(float a) {{\n"
-            f"  unsigned u = bits_f32_u32(a), sign = u >> {sign_shift} & {1 << (width - 1):#x}u, x = u & 0x7fffffffu, r;\n"
+            f"  unsigned u = bits_f32_u32(a), x = u & 0x7fffffffu, r;\n"
+            f"  unsigned sign = u >> {sign_shift} & {1 << (width - 1):#x}u;\n"
             f"  if (x > 0x7f800000u) return {nan};\n"
             f"  if (x >= {largest}) r = {overflow};\n"
-            f"  else if (x < {smallest:#x}u) r = bits_f32_u32(bits_u32_f32(x) + bits_u32_f32({half_ulp:#x}u)) - {half_ulp:#x}u;\n"
-            f"  else r = (x - {(127 - bias) << 23:#x}u + {(1 << (shift - 1)) - 1:#x}u + (x >> {shift} & 1)) >> {shift};\n"
+            f"  else if (x < {smallest:#x}u)  // onto the grid of subnormals\n"
+            f"    r = bits_f32_u32(bits_u32_f32(x) + bits_u32_f32({half_ulp:#x}u))"
+            f" - {half_ulp:#x}u;\n"
+            f"  else r = (x - {rebias:#x}u + {half:#x}u + (x >> {shift} & 1)) >> {shift};\n"
             f"  return ({c})(r | sign);\n}}"
         )
         top = (1 << (width - 1)) - 1  # all bits but the sign
@@ -176,8 +170,9 @@ def _small_floats() -> None:
             f"FN float {name}_to_f32({c} a) {{\n"
             f"  unsigned x = a & {top:#x}u, r;\n"
             f"  if ({is_nan}) return bits_u32_f32(0x7fffffffu);\n"
-            f"{inf or '  '}if (x < {1 << m:#x}u) r = bits_f32_u32((float)x * bits_u32_f32({(127 + 1 - bias - m) << 23:#x}u));\n"
-            f"  else r = (x << {shift}) + {(127 - bias) << 23:#x}u;\n"
+            f"{inf or '  '}if (x < {1 << m:#x}u) "
+            f"r = bits_f32_u32((float)x * bits_u32_f32({(127 + 1 - bias - m) << 23:#x}u));\n"
+            f"  else r = (x << {shift}) + {rebias:#x}u;\n"
             f"  return bits_u32_f32(r | (unsigned)(a >> {width - 1}) << 31);\n}}"
         )
     for name in ("bf16", "f16", "f8e4m3", "f8e5m2"):

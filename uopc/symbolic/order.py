@@ -89,9 +89,15 @@ def _in_order(x: UOp, y: UOp) -> bool:
     outer, inner = _loop(a), _loop(b)
     if outer != inner:
         return outer < inner
-    if abs(m) != abs(n):
-        return abs(m) > abs(n)
-    return a is not b and key(a) < key(b)
+    if abs(m) < abs(n) or (abs(m) == abs(n) and key(a) > key(b)):
+        return False
+    for _ in range(LIMIT):  # b may stand among the earlier terms, with another coefficient
+        if _term(x.src[1] if x.op is Ops.ADD else x)[0] is b:
+            return False
+        if x.op is not Ops.ADD:
+            break
+        x = x.src[0]
+    return True
 
 
 def _index_sum(x: UOp, y: UOp) -> UOp | None:

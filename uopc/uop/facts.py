@@ -1,4 +1,4 @@
-"""Cached facts of a node: free ranges, integer bounds, structural key.  Free functions, nothing recurses."""
+"""Cached facts of a node: free ranges, integer bounds, structural key.  Nothing recurses."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _compared(op: Ops, a: Bounds, b: Bounds) -> Bounds:
 
 
 def key(u: UOp) -> tuple[str, str]:
-    """A total order that depends on structure alone: readable prefix, then a digest of the whole."""
+    """A total order that depends on structure alone: a readable prefix, a digest of the whole."""
     found: tuple[str, str] | None = u._key
     if found is not None:
         return found

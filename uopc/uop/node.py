@@ -55,8 +55,8 @@ _table: dict[tuple[Any, ...], _Ref] = {}
 
 def _forget(ref: weakref.ref[UOp]) -> None:
     with _lock:
-        if _table.get(ref.key) is ref:  # type: ignore[attr-defined]  # only _Ref comes here
-            del _table[ref.key]  # type: ignore[attr-defined]
+        if _table.get(ref.key) is ref:  # type: ignore[attr-defined]  # only a _Ref comes here
+            del _table[ref.key]
 
 
 class UOp:
@@ -367,7 +367,7 @@ class UOp:
         return UOp(Ops.INDEX, (self, *parts))
 
     def load(self, gate: UOp | None = None, other: Scalar | None = None) -> UOp:
-        """Read an INDEX; where gate is false the memory is not touched and `other` (0) is the value."""
+        """Read an INDEX; where gate is false memory is not touched and the value is `other` (0)."""
         if gate is None:
             return UOp(Ops.LOAD, (self,))
         alt = (
@@ -433,7 +433,8 @@ class UOp:
                 )
             if dtype.kind in (Kind.INT, Kind.UINT) and not dtype.min <= value <= dtype.max:
                 raise UsageError(
-                    f"constant at {here()}: {value!r} does not fit {dtype} ({dtype.min} to {dtype.max}); cast first"
+                    f"constant at {here()}: {value!r} does not fit {dtype} "
+                    f"({dtype.min} to {dtype.max}); cast first"
                 )
         u = UOp(Ops.CONST, (), ConstArg(dtype, to_bits(value, dtype)))
         return u.expand(tuple(shape)) if shape else u
@@ -451,8 +452,8 @@ def prod(xs: Iterable[int]) -> int:
 
 
 def alu(op: Ops, *operands: Scalar) -> UOp:
-    """An elementwise node; Python scalars take the dtype of the first UOp among the operands that count
-    (for WHERE the two choices)."""
+    """An elementwise node; Python scalars take the dtype of the first UOp among the operands that
+    count (for WHERE the two choices)."""
     like = next(
         (x for x in (operands[1:] if op is Ops.WHERE else operands) if isinstance(x, UOp)), None
     )
@@ -676,12 +677,14 @@ def _load(src: tuple[UOp, ...], arg: Any) -> Inferred:
     if src[0].op is not Ops.INDEX or len(src) not in (1, 3):
         raise _fail(
             "LOAD",
-            f"wants an INDEX, or an INDEX, a gate and another value; got {src[0].op}, {len(src)} sources",
+            "wants an INDEX, or an INDEX, a gate and another value; "
+            f"got {src[0].op}, {len(src)} sources",
         )
     if len(src) == 3 and (src[1].dtype is not dtypes.bool or src[2].dtype is not src[0].dtype):
         raise _fail(
             "LOAD",
-            f"gate {src[1].dtype} must be bool and the other value {src[2].dtype} must be {src[0].dtype}",
+            f"gate {src[1].dtype} must be bool and the other value {src[2].dtype} "
+            f"must be {src[0].dtype}",
         )
     return src[0].dtype, ()
 
@@ -792,7 +795,7 @@ def _reduce(src: tuple[UOp, ...], arg: ReduceArg) -> Inferred:
             "REDUCE", f"{arg.combine!r} reduces {'a TUPLE' if tupled else 'one value'}, got {x.op}"
         )
     bits = arg.combine in (Combine.AND, Combine.OR, Combine.XOR)
-    if not tupled and (bits and x.dtype.is_float or x.dtype.storage or x.dtype is dtypes.void):
+    if not tupled and ((bits and x.dtype.is_float) or x.dtype.storage or x.dtype is dtypes.void):
         raise _fail("REDUCE", f"{arg.combine!r} is not defined for {x.dtype}")
     if x.dtype is dtypes.bool and arg.combine in (Combine.ADD, Combine.MUL):
         raise _fail("REDUCE", f"{arg.combine!r} of bool: cast to an integer first")
@@ -889,11 +892,11 @@ def addrspace(u: UOp) -> AddrSpace:
 
 
 __all__ = [
+    "WHOLE_KERNEL",
     "Origin",
     "Scalar",
     "Shape",
     "UOp",
-    "WHOLE_KERNEL",
     "addrspace",
     "alu",
     "buffer",

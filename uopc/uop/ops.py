@@ -1,6 +1,6 @@
 """The vocabulary of the IR: the ops, and the records that stand in their `arg`.
 
-Stages and what each op may contain in them: `uopc/uop/spec.py`.  Meaning: `uopc/uop/oracle.py`.
+Stages and what each op may contain in them: `uopc/uop/spec.py`.  Meaning: `uopc/uop/oracle/`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class RangeArg:
 
 @dataclass(frozen=True, slots=True)
 class ConstArg:
-    """A constant by dtype and bits (floats) or value (integers): 0.0 and -0.0 differ, NaN is itself."""
+    """A constant by dtype and bits (floats) or value (integers): 0.0 is not -0.0, NaN is itself."""
 
     dtype: DType
     bits: int

@@ -27,8 +27,8 @@ def fold(
         return _first(combine, kinds, values[0], values[1])
     (x,), (dtype,) = values, kinds
     if x.shape[-1] == 0:
-        (start,) = identity(combine, kinds)
-        return (np.full(x.shape[:-1], array_of(start.arg), dtype.numpy),)
+        (nothing,) = identity(combine, kinds)
+        return (np.full(x.shape[:-1], array_of(nothing.arg), dtype.numpy),)
     if dtype.is_float and combine in (Combine.ADD, Combine.MUL):
         wide = x.astype(np.longdouble if dtype is dtypes.f64 else np.float64)
         fold_wide, start = (np.add, 0.0) if combine is Combine.ADD else (np.multiply, 1.0)
