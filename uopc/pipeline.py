@@ -474,12 +474,19 @@ def render_cuda(sink: UOp, name: str, target: str | Target = "sm_80") -> Source:
     return render_cuda_text(finish(sink), name, target)
 
 
-def emulate(sink: UOp, name: str, check: bool | None = None, order: str = "forward") -> Source:
+def emulate(
+    sink: UOp,
+    name: str,
+    check: bool | None = None,
+    order: str = "forward",
+    target: str | Target = "sm_80",
+) -> Source:
     """C text that runs the same GPU kernel on a CPU, warp by warp.
 
     order: in which warps are resumed: "forward", "backward" or "shuffled(seed)".
+    target: whose limit of shared memory counts.
     """
-    return render_emulated(finish(sink), name, check=check, order=order)
+    return render_emulated(finish(sink), name, check=check, order=order, target=target)
 
 
 def match_gemm(body: UOp) -> tuple[int, int, int] | None:

@@ -132,8 +132,8 @@ def occupancy(on: Target, threads: int, registers: int, shared_bytes: int = 0) -
     blocks = limits[why]
     if blocks == 0:
         raise UsageError(
-            f"one block of {threads} threads with {registers} registers and {shared_bytes} bytes of "
-            f"shared memory does not fit on an SM of {on}: {why} would be exceeded. "
+            f"one block of {threads} threads with {registers} registers and {shared_bytes} bytes "
+            f"of shared memory does not fit on an SM of {on}: {why} would be exceeded. "
             "Use fewer threads or less of it."
         )
     return Occupancy(blocks, blocks * warps, blocks * warps * on.warp / on.max_threads_per_sm, why)

@@ -72,7 +72,7 @@ KINDS = (INDEX, dtypes.i8, dtypes.u8, F, dtypes.f16, B)
 
 @pytest.mark.parametrize("d", KINDS, ids=str)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_value_stays_and_a_second_time_changes_nothing(d: DType, data: st.DataObject) -> None:
     u = data.draw(expressions(d, 4))
     once = simplify(u)
@@ -125,7 +125,7 @@ def test_terms_with_one_atom_meet_wherever_they_stand() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_a_sum_is_what_the_constructors_build(data: st.DataObject) -> None:
     """`simplify` and `uopc/symbolic/index.py` agree on the one form of index arithmetic."""
     parts = [data.draw(expressions(INDEX, 2)) for _ in range(4)]

@@ -164,7 +164,7 @@ def test_index_rule_for_all_integers(rule: Rule) -> None:
                 u = u.substitute({r: between(r.arg.axis, -(2**40), 2**40) for r in ranges})
             yield u
 
-    pairs = [p for p in applied(rule, expressions(), 12) if linear(p[1])]
+    pairs = [p for p in applied(rule, expressions(), 8) if linear(p[1])]
     for before, after in pairs:
         prove(before, after)
     assert bool(pairs) is (rule.name not in BY_VALUES)
@@ -185,7 +185,7 @@ def test_data_rule_for_all_bits(rule: Rule) -> None:
     """16-bit integers, signed and unsigned; division is proved by all values of 8 bits."""
     wide = Rule(rule.name, rule.pattern, rule.build, WRAP, rule.needs)
     expressions = of_pattern(wide, backwards=CASES[rule.name] is backwards, samples=WIDE)
-    pairs = [p for p in applied(rule, expressions, 12) if not has(p[1], *_NOT_FOR_Z3)]
+    pairs = [p for p in applied(rule, expressions, 8) if not has(p[1], *_NOT_FOR_Z3)]
     for before, after in pairs:
         prove(before, after)
     assert bool(pairs) is (rule.name not in BY_VALUES)

@@ -58,7 +58,9 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     kept = sorted(free(mine[0]), key=lambda x: x.arg.axis)
     chunk = -(-r.arg.size // parts)
     part = UOp(Ops.RANGE, (), RangeArg(len(kept), parts, AxisType.LOOP))
-    inner = UOp(Ops.RANGE, (), RangeArg(len(kept) + 1, chunk, AxisType.REDUCE))
+    inner = ix.ZERO  # a part of one element is no reduction
+    if chunk > 1:
+        inner = UOp(Ops.RANGE, (), RangeArg(len(kept) + 1, chunk, AxisType.REDUCE))
     outer = {
         x: UOp(Ops.RANGE, (), RangeArg(k, x.arg.size, AxisType.LOOP)) for k, x in enumerate(kept)
     }
@@ -73,13 +75,15 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     table: dict[UOp, UOp] = {}
     for u in mine:
         value = _guarded(u, ix.substitute(u.src[0], {r: position, **outer}), inside)
-        total = derive(u, (value, inner))
+        total = value if inner is ix.ZERO else derive(u, (value, inner))
         values = value.src if value.op is Ops.TUPLE else (value,)
         loads = []
         for k, v in enumerate(values):
             memory = UOp(Ops.BUFFER, (), ParamArg(slot + len(buffers), v.dtype, (parts * rows,)))
             buffers.append(memory)
-            one = UOp(Ops.ITEM, (total,), k) if value.op is Ops.TUPLE else total
+            one = (
+                ix.remake(UOp(Ops.ITEM, (total,), k), (total,)) if value.op is Ops.TUPLE else total
+            )
             store = inherit(UOp(Ops.STORE, (UOp(Ops.INDEX, (memory, write)), one)), u)
             effects.append(UOp(Ops.END, (store, *outer.values(), part)))
             loads.append(UOp(Ops.LOAD, (UOp(Ops.INDEX, (memory, read)),)))
@@ -87,7 +91,9 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
         table[u] = derive(u, (folded, again))
     first = share(UOp(Ops.SINK, tuple(effects)))
     second = share(_replaced(root, table))
-    return first, _first_opts(opts, axis, kept, len(kept)), second, tuple(buffers)
+    closes = [u.src[1].arg.axis for u in toposort(first) if u.op is Ops.REDUCE] if chunk > 1 else []
+    number = {x.arg.axis: k for k, x in enumerate(kept)} | {axis: n for n in closes[-1:]}
+    return first, _first_opts(opts, axis, number), second, tuple(buffers)
 
 
 def _guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
@@ -121,10 +127,8 @@ def _replaced(root: UOp, table: dict[UOp, UOp]) -> UOp:
     return memo[root]
 
 
-def _first_opts(opts: Opts, axis: int, kept: list[UOp], part: int) -> Opts:
-    """opts for the first kernel: its axes are the kept ones, the part, and the rest of the axis."""
-    number = {x.arg.axis: k for k, x in enumerate(kept)}
-    number[axis] = part + 1
+def _first_opts(opts: Opts, axis: int, number: dict[int, int]) -> Opts:
+    """opts for the first kernel, which calls the axes so: the kept ones, and the rest of the axis."""
 
     def moved(sizes: tuple[tuple[int, int], ...]) -> dict[int, int]:
         return {number[a]: n for a, n in sizes if a in number}
@@ -139,7 +143,7 @@ def _first_opts(opts: Opts, axis: int, kept: list[UOp], part: int) -> Opts:
         vector=moved(opts.vector),
         tile=moved(opts.tile),
         loop=moved(opts.loop),
-        blocks={a: n for a, n in moved(opts.blocks).items() if a != number[axis]},
+        blocks={a: n for a, n in moved(opts.blocks).items() if a != number.get(axis)},
         unroll=opts.unroll,
         lanes=order(opts.lanes),
         grid=order(opts.grid),

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from uopc.dtype import FP8, AddrSpace, DType, Kind, dtypes, from_bits
-from uopc.errors import CompilerError, UsageError
+from uopc.errors import CompilerError, TargetError, UsageError
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.render import helpers
+from uopc.target import Target
 from uopc.uop.facts import bounds, exact_bounds
 from uopc.uop.node import UOp, addrspace, memory, prod
 from uopc.uop.ops import COMPARE, UNARY_FLOAT, AxisType, Ops, RangeArg
@@ -66,8 +67,8 @@ RESERVED = frozenset(
     default delete do double else enum explicit export extern false float for friend goto if inline
     int long mutable namespace new noexcept not nullptr operator or private protected public
     register restrict return short signed sizeof static struct switch template this throw true try
-    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor main blockIdx
-    threadIdx blockDim gridDim warpSize memcpy memset""".split()
+    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor main
+    blockIdx threadIdx blockDim gridDim warpSize memcpy memset""".split()
 )
 
 
@@ -455,13 +456,18 @@ class Renderer:
     def barrier(self, u: UOp) -> None:
         raise CompilerError(f"{type(self).__name__} has no barriers")
 
-    def scope(self, scope: Scope) -> None:
-        r = scope.opener
+    def open_loop(self, r: UOp) -> str:
+        """The name of a loop's variable; it is taken until the loop ends."""
         name = self.range_name(r)
         while name in self.taken:
             name += "_"
         self.names[r] = name
         self.taken.add(name)
+        return name
+
+    def scope(self, scope: Scope) -> None:
+        r = scope.opener
+        name = self.open_loop(r)
         for line in self.pragma(r):
             self.put(line)
         a: RangeArg = r.arg
@@ -495,6 +501,26 @@ _CARRIED_AS_INTEGERS = {
     *(dtypes.i8, dtypes.u8, dtypes.i16, dtypes.u16, dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64),
     *(dtypes.f16, dtypes.bf16, *FP8),
 }
+
+
+def shared_layout(program: ProgramTree) -> tuple[dict[UOp, int], int]:
+    """Where each SHARED memory stands in a block's bytes, 16 bytes aligned, and their number."""
+    offsets, at = {}, 0
+    for item in program.walk():
+        if isinstance(item, Declare) and memory(item.alloc).arg.addrspace is AddrSpace.SHARED:
+            offsets[item.alloc] = at
+            at += -(-prod(item.alloc.arg.shape) * item.alloc.dtype.itemsize // 16) * 16
+    return offsets, at
+
+
+def check_shared(name: str, size: int, target: Target) -> None:
+    """Raises TargetError where a block's shared memory is more than the target has."""
+    if size > target.shared_optin_bytes:
+        raise TargetError(
+            f"kernel {name} wants {size} bytes of shared memory a block, {target} has "
+            f"{target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
+            "elsewhere (Opts.keep)."
+        )
 
 
 def shown_origin(u: UOp) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.errors import TargetError
-from uopc.kernel import Axis, Declare, Let, ProgramTree, Source
+from uopc.kernel import Axis, Let, ProgramTree, Source
 from uopc.render import helpers
-from uopc.render.base import Renderer
+from uopc.render.base import Renderer, check_shared, shared_layout
 from uopc.target import Target
 from uopc.target import target as named_target
 from uopc.uop.node import UOp, memory, prod
@@ -62,20 +62,9 @@ class CUDARenderer(Renderer):
         super().__init__(program, name)
         self.target = target
         self.texts = {**helpers.TEXTS, **_ANY, **(_SM80 if target.has_max_nan else {})}
-        shared = [i.alloc for i in program.walk() if isinstance(i, Declare) and _is_shared(i.alloc)]
-        self.offsets: dict[UOp, int] = {}
-        at = 0
-        for m in shared:
-            self.offsets[m] = at
-            at += -(-prod(m.arg.shape) * m.dtype.itemsize // 16) * 16
-        self.shared_bytes = at
-        if at > target.shared_optin_bytes:
-            raise TargetError(
-                f"kernel {name} wants {at} bytes of shared memory a block, {target} has "
-                f"{target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
-                "elsewhere (Opts.keep)."
-            )
-        self.dynamic = at > target.shared_static_bytes
+        self.offsets, self.shared_bytes = shared_layout(program)
+        check_shared(name, self.shared_bytes, target)
+        self.dynamic = self.shared_bytes > target.shared_static_bytes
 
     def special(self, bits: int, d: DType) -> str:
         return (

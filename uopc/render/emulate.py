@@ -25,13 +25,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from uopc.dtype import AddrSpace, dtypes
-from uopc.errors import TargetError, UsageError
-from uopc.kernel import Axis, Declare, ProgramTree, Source
+from uopc.errors import UsageError
+from uopc.kernel import Axis, ProgramTree, Source
+from uopc.render.base import check_shared, shared_layout
 from uopc.render.c import CRenderer
 from uopc.render.regions import Part, Region, Split, cut, is_meeting
 from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.node import UOp, memory, prod
+from uopc.uop.node import UOp, prod
 from uopc.uop.ops import AxisType
 
 WARP = 32
@@ -56,13 +57,8 @@ class EmulationRenderer(CRenderer):
         self.threads = program.launch.threads
         self.warps = -(-self.threads // WARP)
         self.ragged = self.threads % WARP != 0
-        self.offsets, self.shared_bytes = _shared(program)
-        if self.shared_bytes > target.shared_optin_bytes:
-            raise TargetError(
-                f"kernel {name} wants {self.shared_bytes} bytes of shared memory a block, {target} "
-                f"has {target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep "
-                "rows elsewhere (Opts.keep)."
-            )
+        self.offsets, self.shared_bytes = shared_layout(program)
+        check_shared(name, self.shared_bytes, target)
         self.cuts = cut(program)
         self.region: Region | None = None
         self.around: list[UOp] = []  # split loops that are open
@@ -225,11 +221,7 @@ class EmulationRenderer(CRenderer):
     def _split(self, part: Split) -> None:
         """A loop that the lanes of a warp go through together: its variable is the warp's."""
         r, outer = part.opener, self.depth
-        name = self.range_name(r)
-        while name in self.taken:
-            name += "_"
-        self.names[r] = name
-        self.taken.add(name)
+        name = self.open_loop(r)
         self.around.append(r)
         if not self.state.get(name, "").startswith("long long"):  # loops one after another share it
             self.state[name] = f"{self.type_of(r)} {name}"
@@ -395,16 +387,6 @@ def _seed(order: str) -> int | None:
             "the seed a whole number of up to 9 digits"
         )
     return int(m[1])
-
-
-def _shared(program: ProgramTree) -> tuple[dict[UOp, int], int]:
-    """Where each shared memory stands in a block's bytes, 16 bytes aligned, and their number."""
-    offsets, at = {}, 0
-    for item in program.walk():
-        if isinstance(item, Declare) and memory(item.alloc).arg.addrspace is AddrSpace.SHARED:
-            offsets[item.alloc] = at
-            at += -(-prod(item.alloc.arg.shape) * item.alloc.dtype.itemsize // 16) * 16
-    return offsets, at
 
 
 def render_emulated(

@@ -19,9 +19,6 @@ from uopc.dtype import DType, Kind, dtypes, from_numpy
 from uopc.errors import UsageError
 from uopc.kernel import Param
 
-#: Bytes that a device pointer must be a multiple of: the widest access of one thread (CUDA C++
-#: Programming Guide, "Device Memory Accesses").  Allocations are aligned to 256, views may not be.
-DEVICE_ALIGNMENT = 16
 _DLPACK_CPU = 1  # kDLCPU of dlpack.h
 _NUMPY = (np.ndarray, np.generic)
 _LARGEST = {dtypes.f8e4m3: 448.0, dtypes.f8e5m2: 57344.0}  # OCP 8-bit Floating Point, table 2
@@ -178,8 +175,8 @@ def _check_device(where: _Where, p: Param, array: DeviceArray) -> DeviceArray:
         _refuse(where, f" is not C-contiguous (shape {array.shape}).", "Pass a copy.")
     if p.written and not array.writable:
         _refuse(where, " is written, but the array is read-only.", "Pass a copy.")
-    if array.pointer % DEVICE_ALIGNMENT and array.size:
-        what = f" starts at an address that is no multiple of {DEVICE_ALIGNMENT} bytes"
+    if array.pointer % p.align and array.size:
+        what = f" starts at an address that is no multiple of {p.align} bytes"
         _refuse(where, f"{what} (a view into another array?).", "Pass a copy.")
     return array
 

@@ -44,7 +44,7 @@ RULES = [
     Rule("zero-shifted-left", node(Ops.SHL, 0, x), lambda x: zero(x), WRAP),
     Rule("zero-shifted-right", node(Ops.SHR, 0, x), lambda x: zero(x), WRAP),
     # both
-    Rule("neg-neg", -(-x), lambda x: x, INTS | FLOAT),
+    Rule("neg-neg", node(Ops.NEG, -x), lambda x: x, INTS | FLOAT),
     Rule("add-neg", x + (-y), lambda x, y: x - y, WRAP | FLOAT),
     Rule("sub-neg", x - (-y), lambda x, y: x + y, WRAP | FLOAT),
     Rule("mul-neg-neg", (-x) * (-y), lambda x, y: x * y, WRAP | FLOAT),
