@@ -8,7 +8,7 @@ here; `compile` takes the next candidate where one spills.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least, pow2_at_most
 from uopc.opts import Opts
@@ -300,6 +300,3 @@ def replace_upcast(s: _Sizes, axis: int, lanes: tuple[int, ...]) -> Opts:
     for r in s.facts.reduced:
         s.serial(r)
     return s.opts(lanes)
-
-
-__all__ = ["Aim", "rank", "replace"]

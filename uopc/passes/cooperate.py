@@ -18,7 +18,7 @@ from uopc.passes.bind import hardware_ranges
 from uopc.symbolic import index as ix
 from uopc.uop.combine import step
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, inherit, prod, toposort
+from uopc.uop.node import UOp, inherit, prod, toposort, tuple_of
 from uopc.uop.ops import SERIAL, AxisType, Combine, Ops, RangeArg, ReduceArg, ShuffleArg, StageArg
 
 WARP = 32
@@ -109,16 +109,9 @@ def upcasts(ranges: frozenset[UOp]) -> list[UOp]:
 def _parts(value: UOp) -> tuple[UOp, ...]:
     if value.op is Ops.TUPLE:
         return value.src
-    if (n := tuple_size(value)) is None:
+    if (carried := tuple_of(value)) is None:
         return (value,)
-    return tuple(UOp(Ops.ITEM, (value,), k) for k in range(n))
-
-
-def tuple_size(u: UOp) -> int | None:
-    """How many values a node carries, None for a plain one."""
-    while u.op in (Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
-        u = u.src[0]
-    return len(u.src) if u.op is Ops.TUPLE else None
+    return tuple(UOp(Ops.ITEM, (value,), k) for k in range(len(carried.src)))
 
 
 def _pack(u: UOp, parts: tuple[UOp, ...]) -> UOp:

@@ -19,13 +19,13 @@ import itertools
 from collections.abc import Generator, Sequence
 
 from uopc.dtype import AddrSpace, DType, dtypes
-from uopc.passes.cooperate import tuple_size, upcasts
+from uopc.passes.cooperate import upcasts
 from uopc.passes.materialise import serials
 from uopc.passes.walk import recurse
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity, step
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, derive, inherit, prod, toposort
+from uopc.uop.node import UOp, derive, inherit, prod, toposort, tuple_of
 from uopc.uop.ops import WHOLE_KERNEL, Combine, Ops, ParamArg, RangeArg, StageArg
 
 FUSED = (dtypes.f32, dtypes.f64)
@@ -89,13 +89,12 @@ def effects(root: UOp) -> UOp:
 
     def parts(value: UOp, like: UOp, env: Env) -> Generator[Request, UOp, tuple[UOp, ...]]:
         """The values that a node carries, under env."""
-        n = tuple_size(like)
         if value.op is Ops.TUPLE:
             out = []
             for s in value.src:
                 out.append((yield (s, env)))
             return tuple(out)
-        if n is None:
+        if tuple_of(like) is None:
             return ((yield (value, env)),)
         versions, address = yield from closer(value, env)
         at = yield (address, env)
@@ -188,6 +187,6 @@ def _after(memory: UOp, what: tuple[UOp, ...]) -> UOp:
 
 
 def _dtypes(value: UOp) -> tuple[DType, ...]:
-    while value.op in (Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
-        value = value.src[0]
-    return tuple(s.dtype for s in value.src) if value.op is Ops.TUPLE else (value.dtype,)
+    """The dtypes of the values that a node carries."""
+    carried = tuple_of(value)
+    return (value.dtype,) if carried is None else tuple(s.dtype for s in carried.src)

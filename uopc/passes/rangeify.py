@@ -17,7 +17,7 @@ from uopc.errors import UsageError
 from uopc.passes.walk import recurse
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
-from uopc.uop.node import Shape, UOp, derive, inherit, memory, prod, toposort, where_from
+from uopc.uop.node import Shape, UOp, derive, inherit, prod, toposort, where_from
 from uopc.uop.ops import AxisType, Combine, Ops, ParamArg, RangeArg, ReduceArg
 
 Request = tuple[
@@ -246,9 +246,3 @@ _MOVED = {
     ),
     Ops.FLIP: _flip,
 }
-
-
-def stored_memory(effect: UOp) -> UOp:
-    """The memory that an INDEXED or MAPPED output effect writes."""
-    store = effect.src[0] if effect.op is Ops.END else effect
-    return memory(store.src[0])

@@ -1,24 +1,12 @@
-"""Two walks that passes share: a rebuild from the leaves, and recursion without Python's stack."""
+"""Two walks that passes share: nodes replaced, and recursion without Python's stack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any
 
 from uopc.symbolic.index import remake
 from uopc.uop.node import UOp, toposort
-
-K = TypeVar("K", bound=Hashable)
-
-
-def rebuild(root: UOp, change: Callable[[UOp, tuple[UOp, ...]], UOp | None]) -> UOp:
-    """The graph with change(u, new sources) for each node; None keeps u over its sources."""
-    memo: dict[UOp, UOp] = {}
-    for u in toposort(root):
-        src = tuple([memo[s] for s in u.src])
-        new = change(u, src)
-        memo[u] = (u if src == u.src else remake(u, src)) if new is None else new
-    return memo[root]
 
 
 def replace(root: UOp, table: dict[UOp, UOp]) -> UOp:

@@ -17,7 +17,7 @@ from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.render import helpers
 from uopc.target import Target
 from uopc.uop.facts import bounds, exact_bounds
-from uopc.uop.node import UOp, addrspace, memory, prod
+from uopc.uop.node import UOp, memory, prod
 from uopc.uop.ops import COMPARE, UNARY_FLOAT, AxisType, Ops, RangeArg
 
 Text = tuple[str, int]  # an expression and how tightly its outermost operator binds
@@ -492,9 +492,6 @@ class Renderer:
 
     def qualifier(self, m: UOp) -> str:
         return ""
-
-    def is_register(self, u: UOp) -> bool:
-        return addrspace(u) is AddrSpace.REG
 
 
 _CARRIED_AS_INTEGERS = {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from uopc.dtype import DType, dtypes
-from uopc.kernel import Declare, Dims, Launch, ProgramTree, Source
+from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
 from uopc.render.base import Renderer
 from uopc.target import CPU, Target
@@ -102,6 +102,3 @@ def render_c(program: ProgramTree, name: str, origins: bool = False) -> Source:
     renderer = CRenderer(program, name)
     renderer.origins = origins
     return renderer.render()
-
-
-__all__ = ["CRenderer", "Declare", "render_c"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.errors import TargetError
-from uopc.kernel import Axis, Let, ProgramTree, Source
+from uopc.kernel import Axis, ProgramTree, Source
 from uopc.render import helpers
 from uopc.render.base import Renderer, check_shared, shared_layout
 from uopc.target import Target
@@ -207,6 +207,3 @@ def render_cuda(
     renderer = CUDARenderer(program, name, named_target(target))
     renderer.origins = origins
     return renderer.render()
-
-
-__all__ = ["CUDARenderer", "Let", "render_cuda"]

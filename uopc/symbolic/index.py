@@ -387,8 +387,3 @@ def substitute(root: UOp, table: dict[UOp, UOp]) -> UOp:
         memo[u] = u if src == u.src else remake(u, src)
         stack.pop()
     return memo[root]
-
-
-def is_true(u: UOp) -> bool:
-    """Is it the constant true?"""
-    return u is TRUE

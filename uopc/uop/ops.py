@@ -251,6 +251,5 @@ BINARY = frozenset(
 )
 UNARY = UNARY_FLOAT | frozenset((Ops.NEG, Ops.NOT, Ops.CAST, Ops.BITCAST))
 ELEMENTWISE = BINARY | UNARY | frozenset((Ops.WHERE, Ops.FMA))
-EFFECTS = frozenset((Ops.STORE, Ops.BARRIER, Ops.END, Ops.SINK))
 #: values that cost enough to be kept rather than computed again
 DEAR = frozenset((Ops.LOAD, Ops.SHUFFLE, Ops.DIV, Ops.SQRT)) | TRANSCENDENTAL
