@@ -1,4 +1,4 @@
-"""What is left of a guard for sizes that 4 elements a thread and 32 threads a block do not divide."""
+"""What is left of a guard for sizes that 32 threads with 4 elements each do not divide."""
 
 from __future__ import annotations
 

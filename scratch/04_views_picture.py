@@ -64,13 +64,17 @@ def draw() -> str:
 
 def cell(x: int, y: int, n: int) -> str:
     colour = NOTHING if n < 0 else ROWS[n // 4]
-    square = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}" stroke="white"/>'
+    square = (
+        f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}" stroke="white"/>'
+    )
     return square + words(x + CELL // 2, y + CELL // 2 + 4, str(n), "middle")
 
 
 def words(x: int, y: int, line: str, anchor: str, bold: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x}" y="{y}" fill="{INK}" text-anchor="{anchor}"{weight}>{escape(line)}</text>'
+    return (
+        f'<text x="{x}" y="{y}" fill="{INK}" text-anchor="{anchor}"{weight}>{escape(line)}</text>'
+    )
 
 
 if __name__ == "__main__":

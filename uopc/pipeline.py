@@ -320,7 +320,7 @@ def compile(
         raise UsageError("compile got no body")
     how, language, on = _where(target)
     free = _free_slot(bodies)
-    outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
+    outs = _outs(bodies)
     if opts is not None and opts.gpu != on.is_gpu:
         raise UsageError(
             f"{opts} is for a {'GPU' if opts.gpu else 'CPU'}, the target is {on}. "
@@ -439,9 +439,17 @@ def gpu_opt_choice(
     """
     bodies = [body] if isinstance(body, UOp) else list(body)
     free = _free_slot(bodies)
-    outs = [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
+    outs = _outs(bodies)
     aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
     return choose_gpu.rank(KernelFacts.of(bodies, outs), aim)[0]
+
+
+def cpu_opt_choice(body: UOp | Sequence[UOp]) -> Opts:
+    """Opts for a native CPU kernel of the body: accumulators, register tiles, threads."""
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    if any(prod(b.shape) == 0 for b in bodies):
+        return Opts()
+    return choose_cpu.rank(KernelFacts.of(bodies, _outs(bodies)))[0]
 
 
 def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -> UOp:
@@ -492,7 +500,7 @@ def emulate(
 def match_gemm(body: UOp) -> tuple[int, int, int] | None:
     """(M, N, K) where the body is one sum of products of two operands that broadcast along
     different axes, on any view and size; None where it is not (x*x summed is no product)."""
-    facts = KernelFacts.of([body], [buffer(_free_slot([body]), body.dtype, (prod(body.shape),))])
+    facts = KernelFacts.of([body], _outs([body]))
     found = facts.product()
     return (
         None
@@ -525,3 +533,9 @@ def render_native(sink: UOp, name: str) -> Source:
 def _free_slot(bodies: Sequence[UOp]) -> int:
     """The first slot after those that the bodies read."""
     return 1 + max((u.arg.slot for u in toposort(*bodies) if u.op is Ops.BUFFER), default=-1)
+
+
+def _outs(bodies: Sequence[UOp]) -> list[UOp]:
+    """Outputs for the bodies, in the slots after the last one that they read."""
+    free = _free_slot(bodies)
+    return [buffer(free + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]

@@ -24,7 +24,7 @@ SAMPLES: dict[Holds, tuple[DType, ...]] = {
 #: dtypes under a comparison or a cast
 INNER = (dtypes.index, dtypes.i8, dtypes.u8, dtypes.bool, dtypes.f32, dtypes.f16, dtypes.f8e4m3)
 #: instances per rule and dtype; which ones, a fixed seed decides
-MOST = 300
+MOST = 200
 
 
 class MismatchError(Exception):

@@ -72,7 +72,7 @@ KINDS = (INDEX, dtypes.i8, dtypes.u8, F, dtypes.f16, B)
 
 @pytest.mark.parametrize("d", KINDS, ids=str)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_the_value_stays_and_a_second_time_changes_nothing(d: DType, data: st.DataObject) -> None:
     u = data.draw(expressions(d, 4))
     once = simplify(u)
@@ -194,9 +194,9 @@ def test_a_sum_of_thousands_of_terms_is_left_in_its_order() -> None:
     assert len(toposort(new)) == len(toposort(u))
 
 
-def test_fifty_thousand_conditions_in_a_row() -> None:
+def test_conditions_in_a_row() -> None:
     u = a < b
-    for n in range(SIZE // 3):
+    for n in range(SIZE // 5):
         u = u & (scalar(n % 100, dtypes.i32) < 5) | (m < n % 7)
     new = simplify(u)
     assert simplify(new) is new

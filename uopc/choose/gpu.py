@@ -1,7 +1,7 @@
 """Ranked Opts for a GPU kernel, from sizes and strides alone.  INDEXED -> list of Opts.
 
 Five shapes of work: elementwise; rows (the reduced axis is contiguous); columns (it is strided); a
-sum of products; anything else.  The figures behind the numbers: notes/0003.  Nothing is compiled
+sum of products; anything else.  The figures behind the numbers: note 0003.  Nothing is compiled
 here; `compile` takes the next candidate where one spills.
 """
 
