@@ -42,4 +42,6 @@ bodies = {
 for name, body in bodies.items():
     facts = KernelFacts.of([body], [buffer(2, dtypes.f32, (prod(body.shape),))])
     candidates = gpu.rank(facts, gpu.Aim(target("sm_90")))
-    print(f"{name}\n  gpu, first of {len(candidates)}: {candidates[0]}\n  cpu: {cpu.rank(facts)[0]}")
+    print(name)
+    print(f"  gpu, first of {len(candidates)}: {candidates[0]}")
+    print(f"  cpu: {cpu.rank(facts)[0]}")

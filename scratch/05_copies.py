@@ -11,7 +11,7 @@ lane, copy = range_(LANES, 0, AxisType.LOCAL), range_(COPIES, 1, AxisType.UPCAST
 
 def show(name: str, offset: UOp, width: int) -> None:
     """Sectors of 32 bytes under one access; width: elements that a lane moves at once."""
-    print(f"{name:32}", end="")
+    print(f"{name:34}", end="")
     moved, fetched = 0, 0
     for k in range(COPIES // width):
         first = [

@@ -14,7 +14,7 @@ from uopc import __version__
 from uopc import doctor as module
 from uopc.doctor import Finding, cache, device_works, doctor, settings, toolchain
 from uopc.errors import DeviceError, ToolchainError
-from uopc.runtime.device import DeviceInfo
+from uopc.runtime.device import DeviceInfo, devices
 
 
 @pytest.fixture(autouse=True)
@@ -131,5 +131,5 @@ def test_an_error_fails_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_works() -> None:
-    ok = next(i for i in module.devices() if i.name == "cuda")
+    ok = next(i for i in devices() if i.name == "cuda")
     assert device_works("cuda", ok.usable, ok.detail).state == "ok"

@@ -438,10 +438,8 @@ def gpu_opt_choice(
     max_threads: threads of a block at most; min_blocks: blocks to aim at, default two per SM.
     """
     bodies = [body] if isinstance(body, UOp) else list(body)
-    free = _free_slot(bodies)
-    outs = _outs(bodies)
     aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
-    return choose_gpu.rank(KernelFacts.of(bodies, outs), aim)[0]
+    return choose_gpu.rank(KernelFacts.of(bodies, _outs(bodies)), aim)[0]
 
 
 def cpu_opt_choice(body: UOp | Sequence[UOp]) -> Opts:

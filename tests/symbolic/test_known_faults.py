@@ -197,3 +197,11 @@ def test_the_fold_of_a_maximum_keeps_nan() -> None:
 def test_division_is_correctly_rounded_before_it_is_cut() -> None:
     assert simplify((const(14.999999, f32) / 3.0).trunc()).value == 4.0
     assert simplify((const(148.0, f32) / 37.0).trunc()).value == 4.0
+
+
+def test_a_shift_by_a_negative_number_leaves_zero() -> None:
+    """As one by all bits does; so the bounds of a shift by an unknown number hold 0."""
+    v = scalar(5, dtypes.i8)
+    shifted = const(-6, dtypes.i8) << v
+    check_same(shifted.ne(0), simplify(shifted.ne(0)))
+    assert bounds(const(-6, dtypes.i8) << v.maximum(-2).minimum(1)) == (-12, 0)

@@ -141,6 +141,12 @@ def test_digits_put_together_are_the_number(n: int) -> None:
     assert simplify(digits * 5) is x * 5
 
 
+def test_digits_of_two_numbers_are_told_apart() -> None:
+    x, y = between(5, 0, 59), between(5, 0, 59) * 7 % 60
+    u = (y // 4 % 3) * 4 + (x // 4 % 3) * 4 + x % 4 + y % 4
+    assert simplify(u) is simplify(x % 12 + y % 12)
+
+
 def test_a_split_index_falls_into_its_digits() -> None:
     g, u, lane, v = (range_(s, n) for n, s in enumerate((6, 4, 32, 2)))
     flat = ((g * 4 + u) * 32 + lane) * 2 + v

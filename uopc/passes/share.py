@@ -143,4 +143,9 @@ def _renumber(root: UOp) -> UOp:
     for n, r in enumerate(order):
         if r.arg.axis != n:
             table[r] = UOp(Ops.RANGE, (), RangeArg(n, r.arg.size, r.arg.kind))
-    return replace(root, table) if table else root
+    if not table:
+        return root
+    new = replace(root, table)
+    if sum(u.op is Ops.RANGE for u in toposort(new)) < len(order):  # a choice by a constant folded
+        return _renumber(new)
+    return new

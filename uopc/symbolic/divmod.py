@@ -21,6 +21,7 @@ from uopc.uop.match import INDEX, INTS, WRAP, Rule, const, var
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
+DIVISION = (Ops.IDIV, Ops.MOD)
 x, y, c, d, e = var("x"), var("y"), const("c"), const("d"), const("e")
 
 
@@ -125,26 +126,26 @@ def _remainder_of_remainders(x: UOp, c: UOp) -> UOp | None:
 def _join_digits(x: UOp, y: UOp) -> UOp | None:
     """(z // n) * n + z % n = z, and ((z // n) % b) * n + z % n = z % (n*b), times any factor."""
     last = y.src[0] if y.op is Ops.MUL else y
-    if last.op not in (Ops.MOD, Ops.IDIV) or not few_terms(x, y):
+    if last.op not in DIVISION or not few_terms(x, y):
         return None
     terms, constant = index.affine(x + y)
-    strides = {k: t for t, k in terms.items() if t.op in (Ops.MOD, Ops.IDIV)}
     for t, k in terms.items():
         n = _divisor(t, Ops.MOD)
-        higher = strides.get(k * n) if n else None
-        if higher is None:
-            continue
-        z = t.src[0]
-        q = index.div(z, n)
-        if higher is q:
-            joined = z
-        elif (b := _divisor(higher, Ops.MOD)) and higher.src[0] is q:
-            joined = index.mod(z, n * b)
-        else:
-            continue
-        rest = {a: m for a, m in terms.items() if a is not t and a is not higher}
-        return index.add(index.from_affine(rest, constant), index.scale(joined, k))
+        for higher in [a for a, m in terms.items() if n and m == k * n and a.op in DIVISION]:
+            if (joined := _joined(t, higher)) is not None:
+                rest = {a: m for a, m in terms.items() if a is not t and a is not higher}
+                return index.add(index.from_affine(rest, constant), index.scale(joined, k))
     return None
+
+
+def _joined(low: UOp, high: UOp) -> UOp | None:
+    """n*high + low as one, where low is z % n and high is z // n or (z // n) % b."""
+    z, n = low.src[0], _divisor(low, Ops.MOD)
+    q = index.div(z, n)
+    if high is q:
+        return z
+    b = _divisor(high, Ops.MOD)
+    return index.mod(z, n * b) if b and high.src[0] is q else None
 
 
 INDEX_RULES = [

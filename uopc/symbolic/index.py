@@ -50,31 +50,37 @@ FALSE = UOp(Ops.CONST, (), ConstArg(dtypes.bool, 0))
 
 def affine(u: UOp) -> Affine:
     """{atom: coefficient}, constant.  Callers must not change the dict."""
-    found: Affine | None = u._affine
-    if found is not None:
-        return found
-    r: Affine = bottom_up(u, "_affine", _affine)
-    return r
+    found = u._affine
+    return _read(u) if found is not None else _known(u, bottom_up(u, "_affine", _affine))
 
 
-def _affine(u: UOp) -> Affine:
+def _read(u: UOp) -> Affine:
+    return _known(u, u._affine)
+
+
+def _known(u: UOp, form: Affine | str) -> Affine:
+    """An atom does not hold its own form: a node must not keep itself alive."""
+    return ({u: 1}, 0) if isinstance(form, str) else form
+
+
+def _affine(u: UOp) -> Affine | str:
     op, src = u.op, u.src
     if u.dtype is not dtypes.index:
-        return {u: 1}, 0
+        return "atom"
     if op is Ops.CONST:
         return {}, u.arg.bits
     if op is Ops.ADD:
-        return _plus(src[0]._affine, src[1]._affine)
+        return _plus(_read(src[0]), _read(src[1]))
     if op is Ops.SUB:
-        return _plus(src[0]._affine, _times(src[1]._affine, -1))
+        return _plus(_read(src[0]), _times(_read(src[1]), -1))
     if op is Ops.NEG:
-        return _times(src[0]._affine, -1)
+        return _times(_read(src[0]), -1)
     if op is Ops.MUL:
         if src[1].op is Ops.CONST:
-            return _times(src[0]._affine, src[1].arg.bits)
+            return _times(_read(src[0]), src[1].arg.bits)
         if src[0].op is Ops.CONST:
-            return _times(src[1]._affine, src[0].arg.bits)
-    return {u: 1}, 0
+            return _times(_read(src[1]), src[0].arg.bits)
+    return "atom"
 
 
 def _plus(a: Affine, b: Affine) -> Affine:
@@ -104,6 +110,8 @@ def from_affine(terms: dict[UOp, int], constant: int) -> UOp:
     """The canonical node of a sum.  (x // n) * n*k + (x % n) * k becomes x*k."""
     for mod in [t for t in terms if t.op is Ops.MOD and t.src[1].op is Ops.CONST]:
         x, n, k = mod.src[0], mod.src[1].arg.bits, terms[mod]
+        if k * n not in terms.values():
+            continue
         quotient = div(x, n)
         if terms.get(quotient) == k * n:
             rest = {t: c for t, c in terms.items() if t is not mod and t is not quotient}
@@ -153,6 +161,15 @@ def split(a: UOp, n: int) -> tuple[UOp, UOp]:
     return q, r
 
 
+def _split_coefficients(a: UOp, n: int) -> tuple[UOp, UOp]:
+    """The same with parts of terms: 5*x is 4*x and x for n = 4.  Worth it where r is then a digit."""
+    terms, c = affine(a)
+    whole = {t: abs(k) // n * (1 if k > 0 else -1) for t, k in terms.items()}
+    q = from_affine({t: k for t, k in whole.items() if k}, c // n)
+    r = from_affine({t: k - n * whole[t] for t, k in terms.items() if k - n * whole[t]}, c % n)
+    return q, r
+
+
 def _is_digit(r: UOp, n: int) -> bool:
     lo, hi = bounds(r)
     return lo >= 0 and hi < n
@@ -169,6 +186,9 @@ def div(a: UOp, n: int) -> UOp:
     q, r = split(a, n)
     if _is_digit(r, n):
         return q
+    more, digit = _split_coefficients(r, n)
+    if _is_digit(digit, n):
+        return add(q, more)
     if r.op is Ops.IDIV and r.src[1].op is Ops.CONST and r.src[1].arg.bits > 0:
         return add(q, div(r.src[0], r.src[1].arg.bits * n))  # (x // m) // n = x // (m*n)
     g = _granule(r, n)
@@ -189,6 +209,9 @@ def mod(a: UOp, n: int) -> UOp:
     r = split(a, n)[1]
     if _is_digit(r, n):
         return r
+    digit = _split_coefficients(r, n)[1]
+    if _is_digit(digit, n):
+        return digit
     g = _granule(r, n)
     if g > 1:  # r = g*r' + d with 0 <= d < g and g | n: r % n = g*(r' % (n // g)) + d
         inner, d = split(r, g)
@@ -203,7 +226,8 @@ def mod(a: UOp, n: int) -> UOp:
 
 def _granule(r: UOp, n: int) -> int:
     """The largest g > 1 with g | n and r = g*r' + d, 0 <= d < g; 1 if there is none."""
-    sizes = {math.gcd(c, n) for c in affine(r)[0].values()}
+    coefficients = affine(r)[0].values()
+    sizes = {math.gcd(c, n) for c in coefficients} | {math.gcd(n, *coefficients)}
     for g in sorted(sizes - {1}, reverse=True):
         if _is_digit(split(r, g)[1], g):
             return g
