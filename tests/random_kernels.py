@@ -367,6 +367,81 @@ class Builder:
             self.grids[spread] = self.grids[out]
         return spread
 
+    # ---- kernels of a known form
+    def views(self, dtype: DType, n: int) -> UOp:
+        """A chain of n movement ops, and arithmetic between the first and the last of them."""
+        shape = self.shape()
+        x = self.leaf(shape, dtype, False)
+        seen = [full(x, shape)]
+        for _ in range(n):
+            x = self._one_view(seen[-1])
+            seen.append(x)
+        same = [u for u in seen[:-1] if u.shape == x.shape]
+        if same and not dtype.storage:
+            y = self.rng.choice(same)
+            return x.maximum(y) if self.chance(50) else x.eq(y).where(x, self.leaf(x.shape, dtype, False))
+        return x
+
+    def _one_view(self, x: UOp) -> UOp:
+        rng, shape = self.rng, x.shape
+        kind = rng.choice(("reshape", "reshape", "expand", "permute", "shrink", "pad", "flip"))
+        if kind == "permute" and len(shape) > 1:
+            axes = list(range(len(shape)))
+            rng.shuffle(axes)
+            return x.permute(axes)
+        if kind == "expand" and 1 in shape and prod(shape) <= self.most // 4:
+            return x.expand([rng.choice((1, 2, 3)) if n == 1 else n for n in shape])
+        if kind == "flip":
+            return x.flip([a for a in range(len(shape)) if self.chance(50)])
+        if kind == "shrink" and prod(shape):
+            inside = []
+            for n in shape:
+                begin = rng.randint(0, min(2, n - 1))
+                inside.append((begin, n - rng.randint(0, min(2, n - 1 - begin))))
+            return x.shrink(inside)
+        if kind == "pad" and prod(n + 4 for n in shape) <= 2 * self.most:
+            fill = rng.choice((0, 1)) if x.dtype is not dtypes.bool else bool(rng.randint(0, 1))
+            if x.dtype.storage:
+                return x.pad([(rng.randint(0, 2), rng.randint(0, 2)) for _ in shape])
+            return x.pad([(rng.randint(0, 2), rng.randint(0, 2)) for _ in shape], fill)
+        return x.reshape(self._factored(shape))
+
+    def product(self) -> UOp:
+        """(m, k) by (k, n), either operand transposed, on a grid: exact sums."""
+        rng, dtype = self.rng, self.rng.choice((dtypes.f32, dtypes.f32, dtypes.f16, dtypes.f64, dtypes.i32, dtypes.u8))
+        m, n, k = (rng.choice((1, 3, 8, 16, 17, 32, 33)) for _ in range(3))
+        batch = rng.choice((1, 1, 2))
+        a = self.leaf((batch, m, k) if self.chance(50) else (batch, k, m), dtype, True)
+        b = self.leaf((batch, n, k) if self.chance(50) else (batch, k, n), dtype, True)
+        a = full(a, (batch, m, k)) if a.shape in ((), (batch, m, k)) else a.permute((0, 2, 1))
+        b = full(b, (batch, n, k)) if b.shape in ((), (batch, n, k)) else b.permute((0, 2, 1))
+        whole = (batch, m, n, k)
+        x = a.reshape((batch, m, 1, k)).expand(whole) * b.reshape((batch, 1, n, k)).expand(whole)
+        out = x.reduce(Ops.ADD, 1)
+        return out.maximum(full(self.leaf((n,), dtype, True), (batch, m, n))) if self.chance(40) else out
+
+    def rows(self) -> UOp:
+        """Softmax, log-sum-exp or a normalised row: reductions that follow each other."""
+        rng, dtype = self.rng, self.rng.choice(FLOATS)
+        m, n = rng.choice((1, 2, 5, 33)), rng.choice((1, 7, 32, 100, 257, 1000, 1024))
+        slot = len(self.arrays)
+        values = np.random.default_rng(rng.randint(0, 2**31)).uniform(0.5, 2.0, (m, n))
+        self.arrays[slot] = values.astype(dtype.numpy)
+        x = buffer(slot, dtype, (m, n))
+        if self.chance(30):
+            x = x.permute((1, 0)).reshape((n, m)).permute((1, 0))
+
+        def back(y: UOp) -> UOp:
+            return y.reshape((m, 1)).expand((m, n))
+
+        e = (x - back(x.reduce(Ops.MAX, 1))).exp()
+        kind = rng.choice(("softmax", "logsumexp", "norm"))
+        if kind == "softmax":
+            return e / back(e.reduce(Ops.ADD, 1))
+        if kind == "logsumexp":
+            return e.reduce(Ops.ADD, 1).log() + x.reduce(Ops.MAX, 1) + 1.0
+        return x / back((x * x).reduce(Ops.ADD, 1).sqrt())
+
     def _combines(self, dtype: DType) -> list[Combine]:
         if dtype.storage:
             return []
@@ -403,7 +478,7 @@ def random_case(rng: random.Random, most: int = 3000) -> Case:
 def _bodies(b: Builder) -> tuple[tuple[UOp, ...], str]:
     rng = b.rng
     depth = rng.choice((1, 2, 2, 3, 3, 4))
-    kind = rng.choice(("exact",) * 7 + ("sum", "ulp", "sum"))
+    kind = rng.choice(("exact",) * 7 + ("sum", "sum", "ulp", "views", "product", "rows"))
     if kind == "sum":
         dtype = rng.choice(FLOATS)
         kept = b.shape(200)
@@ -412,6 +487,12 @@ def _bodies(b: Builder) -> tuple[tuple[UOp, ...], str]:
         x = full(b.value(whole, dtype, depth - 1), whole)
         body = x.reduce(Ops.ADD, len(last)) if prod(last) else x
         return (body,), "sum" if prod(last) else "exact"
+    if kind == "views":
+        return (b.views(rng.choice((*COMPUTED, *FP8)), rng.randint(2, 9)),), "exact"
+    if kind == "product":
+        return (b.product(),), "exact"
+    if kind == "rows":
+        return (b.rows(),), "rows"
     if kind == "ulp":
         dtype = rng.choice(FLOATS)
         shape = b.shape()

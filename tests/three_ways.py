@@ -26,6 +26,8 @@ Sizes: TypeAlias = dict[int, int]
 #: elements, padding included, that one random mapping may walk: emulated threads are slow
 MOST_WALKED = 1 << 16
 MOST_STEPS = 1 << 16
+#: rows of up to 1,024 positive numbers: sums within n * 2^-24 (f16, bf16: of their roundings)
+ROW_ULPS = 1100
 
 
 # ---- Opts
@@ -147,6 +149,8 @@ def compare(case: Case, got: list[Array], want: list[Array]) -> None:
         assert g.shape == w.shape and g.dtype == w.dtype, (g.shape, w.shape, g.dtype, w.dtype)
         if case.check == "sum":
             _within(g, w, sum_bound(body, case.arrays))
+        elif case.check == "rows":
+            _within(g, w, ROW_ULPS * _ulp(w) + 2.0**-11 * np.abs(w.astype(np.float64)) * (w.itemsize < 8))
         elif case.check == "ulp":
             _within(g, w, ULPS * _ulp(w))
         else:

@@ -25,6 +25,11 @@ class Access:
     itemsize: int
     store: bool
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it touches in the whole kernel, each once."""
+        return self.itemsize * math.prod(int(r.arg.size) for r in free(self.offset))
+
 
 @dataclass(frozen=True)
 class KernelFacts:
@@ -72,8 +77,11 @@ class KernelFacts:
         return [(a, ix.coefficient(a.offset, r)) for a in self.accesses if r in free(a.offset)]
 
     def contiguous(self, axis: int) -> bool:
-        """Does some access walk this axis element by element?"""
-        return any(c == 1 for _, c in self.strides(axis))
+        """Is most of what this axis moves walked element by element?"""
+        bytes_by = {True: 0, False: 0}
+        for a, c in self.strides(axis):
+            bytes_by[c == 1] += a.size_bytes
+        return bytes_by[True] > 0 and bytes_by[True] >= bytes_by[False]
 
     def vector(self, axis: int) -> int:
         """Widest V <= 16 bytes that every access contiguous along axis can prove; 1 if none is."""
@@ -108,13 +116,16 @@ class KernelFacts:
     def product(self) -> tuple[int, int, int] | None:
         """Axes (m, n, k) where the kernel is one sum of products of a value that misses n and one
         that misses m; else None."""
-        sums = [u for u in self.reduces if u.arg.combine is Combine.ADD and u.src[0].op is Ops.MUL]
-        if len(sums) != 1 or len(self.reduces) != 1 or len(self.reduced) != 1:
+        if len(self.reduced) != 1:
             return None
-        a, b = sums[0].src[0].src
         k = self.axes[self.reduced[0]]
-        mine, other = free(a) - free(b), free(b) - free(a)
-        if k not in free(a) or k not in free(b) or not mine or not other:
+        for u in self.reduces:
+            if u.arg.combine is Combine.ADD and u.src[0].op is Ops.MUL:
+                a, b = u.src[0].src
+                mine, other = free(a) - free(b), free(b) - free(a)
+                if k in free(a) and k in free(b) and mine and other:
+                    break
+        else:
             return None
         m, n = (max(x, key=lambda r: (r.arg.size, r.arg.axis)) for x in (mine, other))
         if m.arg.axis > n.arg.axis:

@@ -99,7 +99,7 @@ def _contiguous_axis(facts: KernelFacts, among: tuple[int, ...]) -> int:
 
     def worth(axis: int) -> tuple[int, int, int]:
         moves = [a for a, c in facts.strides(axis) if c == 1]
-        return (sum(a.itemsize for a in moves), sum(a.store for a in moves), axis)
+        return (sum(a.size_bytes for a in moves), sum(a.store for a in moves), axis)
 
     return max(among, key=worth)
 
