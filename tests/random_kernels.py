@@ -464,7 +464,7 @@ def _primes(n: int) -> list[int]:
 
 def full(u: UOp, shape: Shape) -> UOp:
     """A body of exactly this shape: scalars are repeated."""
-    return u if u.shape == shape else u.reshape((1,) * len(shape)).expand(shape)
+    return u if u.shape == shape else u.expand(shape)
 
 
 def random_case(rng: random.Random, most: int = 3000) -> Case:

@@ -81,8 +81,9 @@ def rangeify(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = 
             new = tuple(fresh(n, AxisType.REDUCE) for n in last)
             value = yield (x, (*at, *new), gate)
             closed = tuple(r for r in new if r is not ix.ZERO)
-            if not closed:
-                return value
+            if not closed:  # one element; a sum starts from +0.0, so that -0.0 alone gives +0.0
+                signed = u.dtype.is_float and arg.combine is Combine.ADD
+                return inherit(value + 0.0, u) if signed else value
             if narrow:
                 value = value.cast(dtypes.f32)
             total = inherit(UOp(Ops.REDUCE, (value, *closed), ReduceArg(arg.combine)), u)
