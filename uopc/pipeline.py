@@ -58,29 +58,28 @@ class Pass:
     why: str
 
 
+def _plain(run: Callable[[UOp], UOp]) -> Callable[[UOp, Opts], UOp]:
+    """A pass that asks nothing of Opts."""
+    return lambda root, opts: run(root)
+
+
+def _materialise(root: UOp, opts: Opts) -> UOp:
+    return materialise(root, opts.keep, batch_loads=opts.gpu)
+
+
+def _vectorise(root: UOp, opts: Opts) -> UOp:
+    return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
+
+
 #: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
 LOWERING: tuple[Pass, ...] = (
-    Pass(
-        "simplify",
-        lambda u, o: simplify(u),
-        Stage.INDEXED,
-        "values are smallest before axes are cut",
-    ),
+    Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
-    Pass(
-        "cooperate", lambda u, o: cooperate(u), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"
-    ),
-    Pass(
-        "materialise",
-        lambda u, o: materialise(u, o.keep, o.gpu),
-        Stage.MAPPED,
-        "what is kept, before it gets memory",
-    ),
-    Pass("effects", lambda u, o: effects(u), Stage.LOOPS, "memory and order"),
-    Pass("vectorise", lambda u, o: vectorise(u) if o.gpu else u, Stage.LOOPS, "nests are final"),
-    Pass(
-        "legalise", lambda u, o: legalise(u), Stage.LOOPS, "last: earlier passes see the user's ops"
-    ),
+    Pass("cooperate", _plain(cooperate), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
+    Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
+    Pass("effects", _plain(effects), Stage.LOOPS, "memory and order"),
+    Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
+    Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
 )
 
 

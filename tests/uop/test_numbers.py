@@ -59,7 +59,10 @@ def exact_int(op: Ops, a: int, b: int, dtype: DType) -> int:
     return value if op in COMPARE else dtype.wrap(value)
 
 
-INT_OPS = (*(Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.MIN), Ops.LT, Ops.EQ, Ops.NE)
+INT_OPS = (
+    *(Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.MIN),
+    *(Ops.LT, Ops.EQ, Ops.NE),
+)
 BIT_OPS = (Ops.AND, Ops.OR, Ops.XOR)
 
 

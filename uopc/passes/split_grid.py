@@ -14,6 +14,7 @@ from __future__ import annotations
 from uopc.errors import UsageError
 from uopc.opts import Opts
 from uopc.passes.share import axes_of, reduced_axes, share
+from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
 from uopc.uop.facts import free
@@ -90,9 +91,11 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
         folded = derive(value, tuple(loads)) if value.op is Ops.TUPLE else loads[0]
         table[u] = derive(u, (folded, again))
     first = share(UOp(Ops.SINK, tuple(effects)))
-    second = share(_replaced(root, table))
+    second = share(replace(root, table))
     closes = [u.src[1].arg.axis for u in toposort(first) if u.op is Ops.REDUCE] if chunk > 1 else []
-    number = {x.arg.axis: k for k, x in enumerate(kept)} | {axis: n for n in closes[-1:]}
+    number = {x.arg.axis: k for k, x in enumerate(kept)}
+    if closes:
+        number[axis] = closes[-1]
     return first, _first_opts(opts, axis, number), second, tuple(buffers)
 
 
@@ -115,20 +118,11 @@ def _gate(value: UOp, inside: UOp) -> UOp:
         if u.op is Ops.LOAD and not free(u).isdisjoint(mine):
             other = u.src[2] if len(u.src) == 3 else UOp.const(0, u.dtype)
             table[u] = derive(u, (u.src[0], ix.conj(inside, *u.src[1:2]), other))
-    return _replaced(value, table)
-
-
-def _replaced(root: UOp, table: dict[UOp, UOp]) -> UOp:
-    memo = dict(table)
-    for u in toposort(root):
-        if u not in memo:
-            src = tuple([memo[s] for s in u.src])
-            memo[u] = u if src == u.src else ix.remake(u, src)
-    return memo[root]
+    return replace(value, table)
 
 
 def _first_opts(opts: Opts, axis: int, number: dict[int, int]) -> Opts:
-    """opts for the first kernel, which calls the axes so: the kept ones, and the rest of the axis."""
+    """opts for the first kernel, with its numbers of the kept axes and of the rest of the axis."""
 
     def moved(sizes: tuple[tuple[int, int], ...]) -> dict[int, int]:
         return {number[a]: n for a, n in sizes if a in number}

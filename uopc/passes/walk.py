@@ -36,8 +36,7 @@ def recurse(
             stack.pop()
             continue
         value = memo.get(asked)
-        while value is None:
+        if value is None:
             stack.append((asked, visit(asked)))
-            break
     assert value is not None
     return value

@@ -162,7 +162,7 @@ def split(a: UOp, n: int) -> tuple[UOp, UOp]:
 
 
 def _split_coefficients(a: UOp, n: int) -> tuple[UOp, UOp]:
-    """The same with parts of terms: 5*x is 4*x and x for n = 4.  Worth it where r is then a digit."""
+    """The same with parts of terms: 5*x is 4*x and x for n = 4.  For where r is then a digit."""
     terms, c = affine(a)
     whole = {t: abs(k) // n * (1 if k > 0 else -1) for t, k in terms.items()}
     q = from_affine({t: k for t, k in whole.items() if k}, c // n)
