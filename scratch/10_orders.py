@@ -1,4 +1,4 @@
-"""Each barrier of four kernels is taken out in turn: in which orders of warps does that show?"""
+"""Each barrier of three kernels is taken out in turn: in which orders of warps does that show?"""
 
 from __future__ import annotations
 

@@ -159,8 +159,10 @@ def fuzz(given: argparse.Namespace) -> int:
             for seed, way, why in done.result():
                 last = why.strip().splitlines()[-1]
                 counts["refused" if why == "refused" else f"{way}: {last[:100]}"] += 1
-                if why != "refused":
-                    seen.setdefault(f"{way.split()[1]} {_kind(why)}", (seed, way, why))
+                kind = f"{way.split()[1]} {_kind(why)}"
+                if why != "refused" and kind not in seen:
+                    seen[kind] = (seed, way, why)
+                    print(f"seed {seed}, {way}: {last}", flush=True)
             if n % 200 == 0:
                 print(f"{n} kernels, {len(seen)} kinds of failure", flush=True)
             if len(seen) >= given.failures:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,30 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden(name, text) holds a text against tests/goldens/name, or writes it (--update-goldens)."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDENS / name
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        assert path.exists(), f"no golden text {name}: run pytest --update-goldens and read it"
+        assert text == path.read_text(), f"{name} differs: pytest --update-goldens if it is meant"
+
+    return check
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens", action="store_true", help="write tests/goldens anew: read the diff"
+    )
     parser.addoption(
         "--require-gpu", action="store_true", help="a gpu test that would be skipped fails instead"
     )

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,7 +131,8 @@ def all_steps(root: Path = ROOT) -> list[Step]:
     """The gpu suite, the sanitizers, the benchmarks, and every other script of scratch/."""
     python = sys.executable
     pytest = (python, "-m", "pytest", "-p", "no:cacheprovider", "--require-gpu", "-m")
-    steps = [Step("gpu-tests", (*pytest, "gpu"), 1800)]
+    workers = ("-n", str(min(12, os.cpu_count() or 1))) if find_spec("xdist") else ()
+    steps = [Step("gpu-tests", (*pytest, "gpu", *workers), 1800)]
     sanitizer = shutil.which("compute-sanitizer")
     missing = (
         "" if sanitizer else "compute-sanitizer is not on PATH; it comes with the CUDA toolkit"

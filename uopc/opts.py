@@ -111,6 +111,10 @@ class Opts:
             raise UsageError(
                 f"Opts.local={dict(self.local)} needs gpu=True: only a GPU has threads of a block"
             )
+        if not gpu and keep == "shared":
+            raise UsageError(
+                "Opts.keep='shared' needs gpu=True: only a GPU has shared memory. Use 'reg'"
+            )
         if gpu and thread is not None:
             raise UsageError(
                 f"Opts.thread={thread} is for CPU kernels; with gpu=True use local and blocks"

@@ -16,7 +16,7 @@ from uopc import config
 from uopc.choose import cpu as choose_cpu
 from uopc.choose import gpu as choose_gpu
 from uopc.choose.facts import KernelFacts
-from uopc.errors import TargetError, ToolchainError, UsageError
+from uopc.errors import DeviceError, TargetError, UsageError
 from uopc.kernel import Dims, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.passes.bind import bind
@@ -38,7 +38,7 @@ from uopc.runtime.nvrtc import Cubin
 from uopc.runtime.program import Program
 from uopc.runtime.ptxas import Resources
 from uopc.symbolic import simplify
-from uopc.target import CPU, Target
+from uopc.target import Target
 from uopc.target import target as named_target
 from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.ops import Ops
@@ -121,11 +121,11 @@ class Step:
     runs is the text that its device runs: the source, or its emulation where there is no such GPU.
     """
 
-    sink: UOp
+    sink: UOp = field(repr=False)
     opts: Opts
-    program: ProgramTree
-    source: Source
-    runs: Source
+    program: ProgramTree = field(repr=False)
+    source: Source = field(repr=False)
+    runs: Source = field(repr=False)
     trace: tuple[tuple[str, UOp], ...] = field(repr=False)
 
     @property
@@ -136,16 +136,19 @@ class Step:
     @property
     def cubin(self) -> Cubin:
         """Machine code and resources, from NVRTC; no GPU is needed.  Raises UsageError on cpu."""
-        if not self.source.target.is_gpu:
-            raise UsageError(
-                f"kernel {self.source.name} is for cpu; a cubin needs a GPU target such as "
-                "target='sm_90a'"
-            )
         return nvrtc.compile_cubin(self.cuda_source, self.source.name, self.source.target)
 
     @property
     def cuda_source(self) -> Source:
-        """The CUDA text of this step (the source itself, unless that is the emulation)."""
+        """The CUDA text of this step (the source itself, unless that is the emulation).
+
+        Raises UsageError on cpu.
+        """
+        if not self.source.target.is_gpu:
+            raise UsageError(
+                f"kernel {self.source.name} is for cpu; CUDA text and a cubin need a GPU target "
+                "such as target='sm_90a'"
+            )
         if self.source.language == "cuda":
             return self.source
         return render_cuda_text(self.program, self.source.name, self.source.target)
@@ -312,11 +315,10 @@ def compile(
         cuda where it is usable, else emulated.
     name: of the kernel in its source.
 
-    Raises UsageError, TargetError or ToolchainError that names the value and the option to change.
+    Raises UsageError, TargetError or ToolchainError that names the value and the option to change,
+    and SpecError where the body is loop IR.
     """
-    bodies = [body] if isinstance(body, UOp) else list(body)
-    if not bodies:
-        raise UsageError("compile got no body")
+    bodies = _shaped(body)
     how, language, on = _where(target)
     free = _free_slot(bodies)
     outs = _outs(bodies)
@@ -343,12 +345,12 @@ def _where(target: str | Target | None) -> tuple[str, str, Target]:
         target = device.default_device()
     if target == "cuda":
         if reason := cuda.why_unusable():
-            raise ToolchainError(reason)
+            raise DeviceError(reason)
         return "cuda", "cuda", cuda.device_target()
     if target == "emulated":
         return "emulated", "emulated", named_target("sm_80")
     on = named_target(target)
-    if on is CPU:
+    if not on.is_gpu:
         return "cpu", "c", on
     here = not cuda.why_unusable() and cuda.device_target().sm == on.sm
     return ("cuda" if here else "emulated"), "cuda", on
@@ -436,14 +438,14 @@ def gpu_opt_choice(
 
     max_threads: threads of a block at most; min_blocks: blocks to aim at, default two per SM.
     """
-    bodies = [body] if isinstance(body, UOp) else list(body)
+    bodies = _shaped(body)
     aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
     return choose_gpu.rank(KernelFacts.of(bodies, _outs(bodies)), aim)[0]
 
 
 def cpu_opt_choice(body: UOp | Sequence[UOp]) -> Opts:
     """Opts for a native CPU kernel of the body: accumulators, register tiles, threads."""
-    bodies = [body] if isinstance(body, UOp) else list(body)
+    bodies = _shaped(body)
     if any(prod(b.shape) == 0 for b in bodies):
         return Opts()
     return choose_cpu.rank(KernelFacts.of(bodies, _outs(bodies)))[0]
@@ -457,7 +459,7 @@ def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -
     """
     if not opts.gpu:
         raise UsageError(f"gpu_lower wants Opts(gpu=True, ...), got {opts}")
-    bodies = [body] if isinstance(body, UOp) else list(body)
+    bodies = _shaped(body)
     outs = [out] if isinstance(out, UOp) else list(out)
     root = index(bodies, outs, opts.merge)
     if (axis := split_axis(root, opts)) is not None:
@@ -497,7 +499,8 @@ def emulate(
 def match_gemm(body: UOp) -> tuple[int, int, int] | None:
     """(M, N, K) where the body is one sum of products of two operands that broadcast along
     different axes, on any view and size; None where it is not (x*x summed is no product)."""
-    facts = KernelFacts.of([body], _outs([body]))
+    bodies = _shaped(body)
+    facts = KernelFacts.of(bodies, _outs(bodies))
     found = facts.product()
     return (
         None
@@ -517,7 +520,7 @@ def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = C
     """One kernel in stage LOOPS, for a CPU unless ctx.opts.gpu."""
     if ctx.opts.gpu:
         return gpu_lower(body, out, ctx.opts)
-    bodies = [body] if isinstance(body, UOp) else list(body)
+    bodies = _shaped(body)
     outs = [out] if isinstance(out, UOp) else list(out)
     return lower(index(bodies, outs, ctx.opts.merge), ctx.opts)
 
@@ -525,6 +528,21 @@ def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = C
 def render_native(sink: UOp, name: str) -> Source:
     """C text of a CPU kernel in stage LOOPS."""
     return render_c(finish(sink), name)
+
+
+def _shaped(body: UOp | Sequence[UOp]) -> list[UOp]:
+    """What a user gives as a body or several, as a list.
+
+    Raises UsageError where something else comes, SpecError where it is loop IR.
+    """
+    bodies = [body] if isinstance(body, UOp) else list(body)
+    if not bodies:
+        raise UsageError("there is no body: pass a UOp, or a list of them")
+    for b in bodies:
+        if not isinstance(b, UOp):
+            raise UsageError(f"a body is a UOp, got {type(b).__name__}")
+        check(b, Stage.TENSOR)
+    return bodies
 
 
 def _free_slot(bodies: Sequence[UOp]) -> int:

@@ -79,7 +79,7 @@ def target(name: str | Target) -> Target:
         return name
     if name == "cpu":
         return CPU
-    m = re.fullmatch(r"sm_(\d+)([af]?)", name)
+    m = re.fullmatch(r"sm_(\d+)([af]?)", name) if isinstance(name, str) else None
     if not m or int(m[1]) not in _SM:
         known = ", ".join(f"sm_{n}" for n in _SM)
         raise UsageError(

@@ -19,8 +19,9 @@ WIDEST_BYTES = 16
 
 @dataclass(frozen=True)
 class Access:
-    """One LOAD or STORE of a parameter: its offset and bytes per element."""
+    """One LOAD or STORE of a parameter: its slot, its offset and bytes per element."""
 
+    slot: int
     offset: UOp
     itemsize: int
     store: bool
@@ -62,9 +63,9 @@ class KernelFacts:
         order = toposort(root)
         axes, reduced = axes_of(root), reduced_axes(root)
         accesses = tuple(
-            Access(u.src[0].src[1], u.src[0].dtype.itemsize, u.op is Ops.STORE)
+            Access(m.arg.slot, u.src[0].src[1], m.dtype.itemsize, u.op is Ops.STORE)
             for u in order
-            if u.op in (Ops.LOAD, Ops.STORE) and memory(u.src[0]).op is Ops.BUFFER
+            if u.op in (Ops.LOAD, Ops.STORE) and (m := memory(u.src[0])).op is Ops.BUFFER
         )
         outputs = tuple(sorted(output_axes(root)))
         sizes = tuple(a.arg.size for a in axes)
@@ -111,7 +112,8 @@ class KernelFacts:
     def streams(self, axis: int) -> int:
         """How many different loads depend on axis."""
         r = self.axes[axis]
-        return len({a.offset for a in self.accesses if not a.store and r in free(a.offset)})
+        loads = {(a.slot, a.offset) for a in self.accesses if not a.store and r in free(a.offset)}
+        return len(loads)
 
     def product(self) -> tuple[int, int, int] | None:
         """Axes (m, n, k) where the kernel is one sum of products of a value that misses n and one

@@ -8,14 +8,17 @@ here; `compile` takes the next candidate where one spills.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least, pow2_at_most
 from uopc.opts import Opts
 from uopc.target import Target
+from uopc.uop.ops import Combine
 
 LONGEST_CHAIN = 512  # float sums: elements that one accumulator adds one after another
 REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that holds nothing
+REGISTERS_EARLY = 16  # the same, while loads that were issued early are awaited
+SHARED_BESIDES = 1 << 10  # bytes of the warps' partial results, beside a row
 
 MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has room for them
 
@@ -78,7 +81,20 @@ class _Sizes:
 
 
 def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
-    """Candidates, the best guess first; never empty."""
+    """Candidates, the best guess first; never empty.
+
+    One that asks for several blocks per SM is followed by itself without that: where it spills, the
+    same mapping with all the registers it wants is better than the next one.
+    """
+    out: list[Opts] = []
+    for guess in _guesses(facts, aim):
+        out.append(guess)
+        if guess.blocks_per_sm > 1:
+            out.append(replace(guess, blocks_per_sm=0))
+    return out
+
+
+def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
     if not facts.axes:
         return [Opts(gpu=True)]
     if not facts.reduces:
@@ -166,11 +182,13 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
         out.append(_finish(facts, aim, s, axis, held, streams))
         return out
     local = max(32, pow2_at_least(-(-n // wide)))
+    words = max(1, facts.widest_item() // 4)
     if local > 512:
-        local = 1024 if n <= 32768 else 512
+        local = 1024 if n * words <= 32768 else 512
     copies = -(-n // (local * v))
-    fits = copies * v * streams <= 96
-    if (held and fits) or copies * v <= 16:  # the row stays in registers: read once, written once
+    carried = copies * v * words * streams  # registers of a row that stays
+    fits = carried <= 96 and local * (REGISTERS_EARLY + carried) <= aim.target.registers_per_sm
+    if fits and (held or copies * v <= 16):  # the row stays in registers: read once, written once
         s = _Sizes(facts)
         s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
         _more_rows(facts, aim, s, axis, last, local)
@@ -178,22 +196,27 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     threads = (
         min(aim.max_threads, pow2_at_least(-(-n // v)))
         if not held
-        else min(1024, pow2_at_least(-(-n // wide)))
+        else min(1024 // words, pow2_at_least(-(-n // wide)))
     )
     s = _Sizes(facts)
     s.local[axis], s.vector[axis] = threads, v
-    s.upcast[axis] = max(1, min(4 if v > 1 else 8, -(-n // (threads * v))))
+    spare = aim.target.registers_per_sm // threads - REGISTERS_BESIDES
+    most = pow2_at_most(max(1, spare // (streams * v * words)))
+    s.upcast[axis] = max(1, min(4 if v > 1 else 8, most, -(-n // (threads * v))))
     parts = 1
     if aim.split and not held and rows < aim.blocks and n > 65536:
         parts = max(1, min(4 * aim.target.sms // rows, -(-n // 8192)))
         s.blocks[axis] = parts
     s.serial(axis, parts)
-    keep = "shared" if held and n * facts.widest_item() * streams <= 200_000 else "reg"
-    out.append(_finish(facts, aim, s, axis, False, streams, keep))
+    step = threads * v * s.upcast[axis]
+    room = min(200_000, aim.target.shared_optin_bytes - SHARED_BESIDES)
+    padded = -(-n // step) * step
+    keep = "shared" if held and padded * facts.widest_item() * streams <= room else "reg"
+    out.append(_finish(facts, aim, s, axis, held, streams, keep))
     small = _Sizes(facts)
     small.local[axis], small.vector[axis] = min(256, threads), 1
     small.serial(axis)
-    out.append(small.opts((axis, *_order(facts, axis)[1:])))
+    out.append(small.opts((axis, *_order(facts, axis)[1:]), blocks_per_sm=2))
     return out
 
 
@@ -211,12 +234,15 @@ def _finish(
     """Launch bounds from a register estimate: what is held at once, and addresses."""
     elements = math.prod(d.get(a, 1) for d in (s.upcast, s.vector) for a in range(len(facts.axes)))
     arrays = streams + held if streams * elements <= 64 else 2
-    wide = max(1, facts.widest_item() // 4)
-    registers = REGISTERS_BESIDES + arrays * elements * wide
+    arrays += any(u.arg.combine in (Combine.ARGMAX, Combine.ARGMIN) for u in facts.reduces)
+    words = max(1, facts.widest_item() // 4)
+    registers = REGISTERS_BESIDES + arrays * elements * words
     per_sm = aim.target.registers_per_sm // (max(32, s.threads) * registers)
     per_sm = max(1, min(per_sm, aim.target.max_threads_per_sm // max(32, s.threads), MOST_BLOCKS))
     lanes = (axis, *(a for a in reversed(facts.outputs) if a != axis))
-    return s.opts(lanes, blocks_per_sm=per_sm, keep=keep, early=streams * elements <= 64)
+    flying = s.threads * (REGISTERS_EARLY + streams * elements * words)
+    early = streams * elements <= 64 and flying <= aim.target.registers_per_sm
+    return s.opts(lanes, blocks_per_sm=per_sm, keep=keep, early=early)
 
 
 def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:

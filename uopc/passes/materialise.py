@@ -32,7 +32,7 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
     staged: dict[UOp, AddrSpace] = {}
     for u in reversed(order):
         closes = u.op in CLOSERS
-        if not closes and u.op in DEAR and u.dtype is not dtypes.void and upcasts(free(u)):
+        if not closes and u.op in DEAR and u.dtype is not dtypes.void:
             space = _space(u, len(nests[u]) > 1, keep, batch_loads)
             if space is not None:
                 staged[u] = space
@@ -49,9 +49,10 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
         new = u if src == u.src else ix.remake(u, src)
         if u in staged:
             copies = upcasts(free(u))
-            at = ix.flat((r, r.arg.size) for r in copies)
-            arg = StageArg(AddrSpace.REG, prod(r.arg.size for r in copies))
-            new = inherit(UOp(Ops.STAGE, (new, at, at, ix.TRUE, *copies), arg), u)
+            if copies:
+                at = ix.flat((r, r.arg.size) for r in copies)
+                arg = StageArg(AddrSpace.REG, prod(r.arg.size for r in copies))
+                new = inherit(UOp(Ops.STAGE, (new, at, at, ix.TRUE, *copies), arg), u)
             if staged[u] is AddrSpace.SHARED:
                 new = _row(u, new, copies, lanes)
         memo[u] = new
@@ -63,6 +64,8 @@ def _space(u: UOp, again: bool, keep: str, batch_loads: bool) -> AddrSpace | Non
     serial = any(r.arg.kind in SERIAL for r in free(u))
     if load and again and serial and keep == "shared":
         return AddrSpace.SHARED
+    if not upcasts(free(u)):
+        return None  # a variable does, as it stands
     if (load and batch_loads) or (keep != "none" and again and not serial):
         return AddrSpace.REG
     return None

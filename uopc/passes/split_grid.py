@@ -49,14 +49,12 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
                 f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another "
                 "over it, so it cannot be split over blocks in one step. Leave the axis out."
             )
-    if len({tuple(sorted(x.arg.axis for x in free(u))) for u in mine}) > 1 or any(
-        len(u.src) > 2 for u in mine
-    ):
+    if any(len(u.src) > 2 for u in mine):
         raise UsageError(
-            f"Opts.blocks={{{axis}: {parts}}}: the reductions of axis {axis} have different other "
-            "axes, so one step cannot split them all. Leave the axis out."
+            f"Opts.blocks={{{axis}: {parts}}}: a reduction closes axis {axis} together with others, "
+            "so one step cannot split it. Leave the axis out."
         )
-    kept = sorted(free(mine[0]), key=lambda x: x.arg.axis)
+    kept = sorted(frozenset().union(*(free(u) for u in mine)), key=lambda x: x.arg.axis)
     chunk = -(-r.arg.size // parts)
     part = UOp(Ops.RANGE, (), RangeArg(len(kept), parts, AxisType.LOOP))
     inner = ix.ZERO  # a part of one element is no reduction
@@ -67,14 +65,15 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     }
     position = ix.add(ix.scale(part, chunk), inner)
     inside = ix.below(position, r.arg.size)
-    rows = prod(x.arg.size for x in kept)
-    write = ix.flat([(part, parts), *((outer[x], x.arg.size) for x in kept)])
     again = UOp(Ops.RANGE, (), RangeArg(len(axes_of(root)), parts, AxisType.REDUCE))
-    read = ix.flat([(again, parts), *((x, x.arg.size) for x in kept)])
     buffers: list[UOp] = []
     effects: list[UOp] = []
     table: dict[UOp, UOp] = {}
     for u in mine:
+        here = [x for x in kept if x in free(u)]
+        rows = prod(x.arg.size for x in here)
+        write = ix.flat([(part, parts), *((outer[x], x.arg.size) for x in here)])
+        read = ix.flat([(again, parts), *((x, x.arg.size) for x in here)])
         value = _guarded(u, ix.substitute(u.src[0], {r: position, **outer}), inside)
         total = value if inner is ix.ZERO else derive(u, (value, inner))
         values = value.src if value.op is Ops.TUPLE else (value,)
@@ -86,7 +85,7 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
                 ix.remake(UOp(Ops.ITEM, (total,), k), (total,)) if value.op is Ops.TUPLE else total
             )
             store = inherit(UOp(Ops.STORE, (UOp(Ops.INDEX, (memory, write)), one)), u)
-            effects.append(UOp(Ops.END, (store, *outer.values(), part)))
+            effects.append(UOp(Ops.END, (store, *(outer[x] for x in here), part)))
             loads.append(UOp(Ops.LOAD, (UOp(Ops.INDEX, (memory, read)),)))
         folded = derive(value, tuple(loads)) if value.op is Ops.TUPLE else loads[0]
         table[u] = derive(u, (folded, again))

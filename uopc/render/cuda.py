@@ -80,11 +80,10 @@ class CUDARenderer(Renderer):
         size = width * d.itemsize
         c = f"{_VECTORS[d.name]}{width}" if d.name in _VECTORS and width in (2, 4) else _WORDS[size]
         read = f"*(const {c}*)&{source}"
-        return (
-            f"*({c}*)&{to} = {read};"
-            if inside is None
-            else f"*({c}*)&{to} = {inside} ? {read} : {c}{{}};"
-        )
+        if inside is None:
+            return f"*({c}*)&{to} = {read};"
+        zeros = f"{c}{{}}" if c[-1] in "248" else "0"  # uint4{}, but a plain 0 where c is a scalar
+        return f"*({c}*)&{to} = {inside} ? {read} : {zeros};"
 
     def qualifier(self, m: UOp) -> str:
         if _is_shared(m):

@@ -1,0 +1,125 @@
+"""Wide accesses where they are proved, the scalar rest where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.helpers import assert_same
+from tests.kernels import OUT, arrays_of, around, assert_same_numbers, axpy, param, product
+from uopc.dtype import DType, dtypes
+from uopc.opts import Opts
+from uopc.passes.linearize import parameters
+from uopc.passes.vectorise import WIDEST_BYTES, widest
+from uopc.uop.node import UOp, toposort
+from uopc.uop.ops import Ops
+from uopc.uop.oracle import evaluate, run
+from uopc.uop.spec import Stage, check
+from uopc.uop.text import show
+
+FOURS = Opts(gpu=True, local={0: 8}, vector={0: 4})
+CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
+    "copies": ((axpy(128),), FOURS),
+    "ragged": ((axpy(99),), FOURS),
+    "guard-of-whole-vectors": ((axpy(100),), FOURS),
+    "shifted": ((axpy(128).shrink(((1, 127),)),), FOURS),
+    "reversed": ((axpy(128).flip((0,)),), FOURS),
+    "rows": ((axpy(6, 20),), Opts(gpu=True, local={1: 2}, vector={1: 4})),
+    "rows-of-odd-length": ((axpy(6, 21),), Opts(gpu=True, local={1: 2}, vector={1: 4})),
+    "padded": ((param(0, 96).pad(((16, 16),)),), FOURS),
+    "padded-by-ones": ((param(0, 96).pad(((16, 16),), 1.0),), FOURS),
+    "halves": ((param(0, 256, dtype=dtypes.f16) + 1.0,), Opts(gpu=True, local={0: 8}, vector={0: 8})),
+    "sum": ((param(0, 3, 100).reduce(Ops.ADD, 1),), Opts(gpu=True, local={1: 8}, vector={1: 4})),
+    "product": ((product(8, 16, 8),), Opts(gpu=True, local={0: 4, 1: 4}, vector={1: 4}, unroll=4)),
+    "to-bytes": ((param(0, 128).cast(dtypes.i8),), FOURS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_stay(name: str, golden: Callable[[str, str], None]) -> None:
+    bodies, opts = CASES[name]
+    before, after = around("vectorise", opts, *bodies)
+    check(after, Stage.LOOPS, True)
+    assert_same_numbers(before, after, arrays_of(*bodies), (Stage.LOOPS, Stage.LOOPS))
+    golden(f"vectorise/{name}.txt", f"# {opts}\n{show(after)}")
+
+
+def widths(name: str) -> tuple[list[int], list[int]]:
+    """(widths of the loads of parameters, widths of the stores to them); 1 for single elements."""
+    bodies, opts = CASES[name]
+    _, after = around("vectorise", opts, *bodies)
+    out: tuple[list[int], list[int]] = ([], [])
+    for u in toposort(after):
+        if widest(u):
+            out[u.op is Ops.STORE].append(1 if u.arg is None else u.arg.width)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "loads", "stores"),
+    [
+        ("copies", [4], [4]),
+        ("guard-of-whole-vectors", [4], [4]),
+        ("shifted", [1], [4, 1]),
+        ("reversed", [1], [4]),
+        ("rows", [4], [4]),
+        ("rows-of-odd-length", [1], [1]),
+        ("halves", [8], [8]),
+        ("to-bytes", [4], [4]),
+        ("padded-by-ones", [4], [4]),
+    ],
+)
+def test_what_is_wide(name: str, loads: list[int], stores: list[int]) -> None:
+    assert widths(name) == (loads, stores)
+
+
+def test_a_ragged_end_is_wide_but_for_its_last_vector() -> None:
+    loads, stores = widths("ragged")
+    assert sorted(loads) == sorted(stores) == [1, 4]
+
+
+@pytest.mark.parametrize("n", [*range(1, 18), 63, 64, 65])
+def test_nothing_past_the_end_is_touched(n: int) -> None:
+    """The oracle raises where a wide access misses its memory."""
+    if n == 1:
+        return
+    body = axpy(n)
+    _, after = around("vectorise", FOURS, body)
+    arrays = arrays_of(body)
+    assert_same(run(after, arrays, Stage.LOOPS)[OUT], evaluate(body, arrays))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bool, dtypes.f8e4m3, dtypes.bf16, dtypes.f32, dtypes.f64])
+@pytest.mark.parametrize("vector", [2, 4, 8, 16, 3])
+def test_at_most_sixteen_bytes(dtype: DType, vector: int) -> None:
+    opts = Opts(gpu=True, local={0: 4}, vector={0: vector})
+    _, after = around("vectorise", opts, param(0, 48 * 16, dtype=dtype).flip((0,)).flip((0,)))
+    bytes_moved = {widest(u) for u in toposort(after) if widest(u)}
+    fits = vector != 3 and vector * dtype.itemsize <= WIDEST_BYTES
+    assert bytes_moved == {vector * dtype.itemsize if fits else dtype.itemsize}
+
+
+def test_parameters_say_how_they_must_be_aligned() -> None:
+    _, after = around("vectorise", *_of("copies"))
+    assert [p.align for p in parameters(after)] == [16, 16]
+    _, before = around("effects", *_of("copies"))
+    assert [p.align for p in parameters(before)] == [4, 4]
+
+
+def _of(name: str) -> tuple[Opts, UOp]:
+    (body,), opts = CASES[name]
+    return opts, body
+
+
+def test_nothing_happens_without_a_vector_digit() -> None:
+    before, after = around("vectorise", Opts(gpu=True, local={0: 8}, upcast={0: 4}), axpy(128))
+    assert before is after
+
+
+def test_the_wide_load_of_a_padded_row_gives_zeros() -> None:
+    body, opts = CASES["padded"][0][0], FOURS
+    _, after = around("vectorise", opts, body)
+    got = run(after, {0: np.ones(96, np.float32)}, Stage.LOOPS)[OUT]
+    assert got.sum() == 96 and (got[:16] == 0).all() and (got[-16:] == 0).all()
