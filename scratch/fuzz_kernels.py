@@ -33,7 +33,11 @@ from uopc.uop.ops import TRANSCENDENTAL, Ops
 
 WAYS = ("random emulated", "random cpu", "automatic emulated", "automatic cpu")
 #: refusals that are answers: one reduction over another cannot be split over the grid, and the like
-REFUSED = ("cannot be split over blocks", "have different other axes", "one reduction is split at a time")
+REFUSED = (
+    "cannot be split over blocks",
+    "have different other axes",
+    "one reduction is split at a time",
+)
 
 
 def kernel(seed: int) -> Case:
@@ -45,11 +49,13 @@ def opts_of(seed: int, case: Case, way: str) -> Opts | None:
     """The Opts of a seed, None for automatic ones."""
     if way.startswith("automatic"):
         return None
-    return random_opts(random.Random(seed * 2 + way.endswith("cpu")), case.bodies, not way.endswith("cpu"))
+    return random_opts(
+        random.Random(seed * 2 + way.endswith("cpu")), case.bodies, not way.endswith("cpu")
+    )
 
 
 def attempt(case: Case, opts: Opts | None, way: str) -> str:
-    """"" where it is right, else what went wrong; "refused" where the Opts cannot be."""
+    """ "" where it is right, else what went wrong; "refused" where the Opts cannot be."""
     try:
         check_device(case, opts, way.split()[1])
         return ""
@@ -85,10 +91,21 @@ def smaller(case: Case, opts: Opts | None, way: str) -> tuple[Case, Opts | None]
         why = attempt(c, o, way)
         return _class(why) == kind and "the kernel has axes" not in why
 
-    values = [u for u in toposort(*case.bodies) if u.op is not Ops.TUPLE and u.dtype.name not in ("void", "index")]
+    values = [
+        u
+        for u in toposort(*case.bodies)
+        if u.op is not Ops.TUPLE and u.dtype.name not in ("void", "index")
+    ]
     for u in sorted(values, key=lambda u: len(toposort(u))):
-        check = "sum" if u.op is Ops.REDUCE and case.check == "sum" else "ulp" if u.op in TRANSCENDENTAL else "exact"
-        part = Case((u,), case.arrays, check)
+        check = (
+            "sum"
+            if u.op is Ops.REDUCE and case.check == "sum"
+            else "ulp"
+            if u.op in TRANSCENDENTAL
+            else "exact"
+        )
+        read = {x.arg.slot for x in toposort(u) if x.op is Ops.BUFFER}
+        part = Case((u,), {k: a for k, a in case.arrays.items() if k in read}, check)
         if any(x.op in TRANSCENDENTAL for x in toposort(u) if x is not u):
             continue
         for o in (None, opts):
@@ -131,7 +148,9 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print each kernel")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--failures", type=int, default=5, help="stop after so many different ones")
-    parser.add_argument("--cc", default="tcc" if shutil.which("tcc") else "", help="C compiler; tcc is the fastest")
+    parser.add_argument(
+        "--cc", default="tcc" if shutil.which("tcc") else "", help="C compiler; tcc is the fastest"
+    )
     given = parser.parse_args()
     os.environ["UOPC_CHECK_SPEC"] = "1"
     os.environ["UOPC_CC"] = given.cc
@@ -171,7 +190,9 @@ def fuzz(given: argparse.Namespace) -> int:
                 break
     for seed, way, why in seen.values():
         report(seed, way, why)
-    print(f"{given.number} kernels: {counts['refused']} refused, {sum(counts.values()) - counts['refused']} failures")
+    print(
+        f"{given.number} kernels: {counts['refused']} refused, {sum(counts.values()) - counts['refused']} failures"
+    )
     for text, k in counts.most_common():
         print(f"{k:6} {text}")
     return 1 if seen else 0

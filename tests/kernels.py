@@ -98,7 +98,9 @@ def assert_same_numbers(
     return got
 
 
-def assert_stores(sink: UOp, bodies: Sequence[UOp], arrays: Mapping[int, Array], stage: Stage) -> None:
+def assert_stores(
+    sink: UOp, bodies: Sequence[UOp], arrays: Mapping[int, Array], stage: Stage
+) -> None:
     """The kernel stores the values of the bodies."""
     got = run(sink, arrays, stage)
     for n, want in enumerate(evaluate(list(bodies), arrays)):

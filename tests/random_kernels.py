@@ -88,7 +88,11 @@ class Builder:
         """A parameter, a constant or an iota of this shape."""
         rng = self.rng
         if self.chance(12):
-            value = rng.choice((0, 1, 2, 3)) if not dtype.is_float else rng.choice((0.0, 1.0, -2.0, 0.5))
+            value = (
+                rng.choice((0, 1, 2, 3))
+                if not dtype.is_float
+                else rng.choice((0.0, 1.0, -2.0, 0.5))
+            )
             u = UOp.const(bool(value) if dtype is dtypes.bool else value, dtype)
             self.grids[u] = Grid(0.5, 2.0)
             return u
@@ -128,7 +132,9 @@ class Builder:
                 return (rng.integers(-16, 17, size) / 4).astype(dtype.numpy)
             x = rng.standard_normal(size).astype(dtype.numpy)
         else:
-            x = rng.integers(max(dtype.min, -100), min(dtype.max, 100) + 1, size).astype(dtype.numpy)
+            x = rng.integers(max(dtype.min, -100), min(dtype.max, 100) + 1, size).astype(
+                dtype.numpy
+            )
         hard = special(dtype)
         at = rng.random(size) < (0.15 if self.chance(70) else 0.9)
         return np.where(at, hard[rng.integers(0, len(hard), size)], x).astype(dtype.numpy)
@@ -150,7 +156,9 @@ class Builder:
             inner = [0] * rank
             for place, a in enumerate(axes):
                 inner[a] = shape[place]
-            return self._moved(self.full(tuple(inner), dtype, depth, grid), lambda x: x.permute(axes))
+            return self._moved(
+                self.full(tuple(inner), dtype, depth, grid), lambda x: x.permute(axes)
+            )
         if kind == "expand" and rank:
             small = tuple(1 if self.chance(50) else n for n in shape)
             return self._moved(self.full(small, dtype, depth, grid), lambda x: x.expand(shape))
@@ -158,7 +166,9 @@ class Builder:
             some = [a for a in range(rank) if self.chance(60)]
             return self._moved(self.full(shape, dtype, depth, grid), lambda x: x.flip(some))
         if kind == "shrink" and rank and prod(shape) * 2**rank <= 4 * self.most:
-            cut = [(rng.randint(0, 3), rng.randint(0, 3)) if self.chance(60) else (0, 0) for _ in shape]
+            cut = [
+                (rng.randint(0, 3), rng.randint(0, 3)) if self.chance(60) else (0, 0) for _ in shape
+            ]
             big = tuple(b + n + e for n, (b, e) in zip(shape, cut, strict=True))
             inside = [(b, b + n) for n, (b, _) in zip(shape, cut, strict=True)]
             return self._moved(self.full(big, dtype, depth, grid), lambda x: x.shrink(inside))
@@ -172,7 +182,9 @@ class Builder:
             padded = self.full(small, dtype, depth, grid)
             value = bool(fill) if dtype is dtypes.bool else fill
             return self._moved(padded, lambda x: x.pad(pads, value))
-        return self._moved(self.full(self._factored(shape), dtype, depth, grid), lambda x: x.reshape(shape))
+        return self._moved(
+            self.full(self._factored(shape), dtype, depth, grid), lambda x: x.reshape(shape)
+        )
 
     def _factored(self, shape: Shape) -> Shape:
         """Another shape with as many elements."""
@@ -215,7 +227,10 @@ class Builder:
             return self.boolean(shape, depth - 1, grid)
         if self.chance(15):
             c = self.value(shape, dtypes.bool, depth - 1, grid)
-            x, y = self.value(shape, dtype, depth - 1, grid), self.value(shape, dtype, depth - 1, grid)
+            x, y = (
+                self.value(shape, dtype, depth - 1, grid),
+                self.value(shape, dtype, depth - 1, grid),
+            )
             return self._joined(c.where(x, y), x, y)
         if self.chance(20):
             return self.converted(shape, dtype, depth - 1, grid)
@@ -235,7 +250,10 @@ class Builder:
     def boolean(self, shape: Shape, depth: int, grid: bool) -> UOp:
         rng = self.rng
         if self.chance(40):
-            a, b = self.value(shape, dtypes.bool, depth, grid), self.value(shape, dtypes.bool, depth, grid)
+            a, b = (
+                self.value(shape, dtypes.bool, depth, grid),
+                self.value(shape, dtypes.bool, depth, grid),
+            )
             kind = rng.choice(("and", "or", "xor", "not", "max", "lt"))
             return {
                 "and": a & b,
@@ -257,7 +275,9 @@ class Builder:
             x = self.leaf(shape, source, True)  # NaN's bits are not the same everywhere
             return x.bitcast(dtype)
         if grid and dtype.is_float:
-            x = self.value(shape, self.rng.choice((dtypes.bool, dtypes.f16, dtypes.f32)), depth, True)
+            x = self.value(
+                shape, self.rng.choice((dtypes.bool, dtypes.f16, dtypes.f32)), depth, True
+            )
             out = x.cast(dtype)
             g = Grid(1.0, 1.0) if x.dtype is dtypes.bool else self.grids.get(x)
             if g is not None and (dtype.bits > 16 or g.bound / g.unit <= 128):
@@ -274,7 +294,24 @@ class Builder:
             if grid:
                 return self.on_grid(x, y)
             return self._float(x, y)
-        out = rng.choice((Ops.ADD, Ops.SUB, Ops.MUL, Ops.IDIV, Ops.MOD, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.NEG, Ops.NOT))
+        out = rng.choice(
+            (
+                Ops.ADD,
+                Ops.SUB,
+                Ops.MUL,
+                Ops.IDIV,
+                Ops.MOD,
+                Ops.MAX,
+                Ops.MIN,
+                Ops.AND,
+                Ops.OR,
+                Ops.XOR,
+                Ops.SHL,
+                Ops.SHR,
+                Ops.NEG,
+                Ops.NOT,
+            )
+        )
         if out in (Ops.SHL, Ops.SHR):
             amount = y & (dtype.bits - 1)
             return x << amount if out is Ops.SHL else x >> amount
@@ -289,7 +326,9 @@ class Builder:
 
     def _float(self, x: UOp, y: UOp) -> UOp:
         pick = self.rng.choice
-        kind = pick(("ADD", "SUB", "MUL", "DIV", "MAX", "MIN", "NEG", "SQRT", "FMA", "ROUND", "CONST"))
+        kind = pick(
+            ("ADD", "SUB", "MUL", "DIV", "MAX", "MIN", "NEG", "SQRT", "FMA", "ROUND", "CONST")
+        )
         if kind == "NEG":
             return -x
         if kind == "SQRT":
@@ -299,7 +338,18 @@ class Builder:
         if kind == "ROUND":
             return pick((x.trunc(), x.floor(), x.ceil(), x.rint()))
         if kind == "CONST":
-            return pick((x * 2.0, x + 1.0, x / 3.0, 1.0 / x, x - 0.1, x * -0.0, x.maximum(0.0), x + float("inf")))
+            return pick(
+                (
+                    x * 2.0,
+                    x + 1.0,
+                    x / 3.0,
+                    1.0 / x,
+                    x - 0.1,
+                    x * -0.0,
+                    x.maximum(0.0),
+                    x + float("inf"),
+                )
+            )
         return UOp(Ops[kind], (x, y))
 
     def on_grid(self, x: UOp, y: UOp) -> UOp:
@@ -310,7 +360,10 @@ class Builder:
         if kind == "NEG":
             out, g = -x, a
         elif kind == "ROUND":
-            out, g = self.rng.choice((x.trunc(), x.floor(), x.ceil(), x.rint())), a and Grid(1.0, a.bound + 1)
+            out, g = (
+                self.rng.choice((x.trunc(), x.floor(), x.ceil(), x.rint())),
+                a and Grid(1.0, a.bound + 1),
+            )
         else:
             out, g = UOp(Ops[kind], (x, y)), None
             if a and b:
@@ -347,7 +400,10 @@ class Builder:
             if combine is Combine.MUL and dtype.is_float:
                 c = self.full(whole, dtypes.bool, depth, grid)
                 powers = prod(last) <= 60
-                x = c.where(UOp.const(2.0 if powers else 1.0, dtype), UOp.const(-0.5 if powers else -1.0, dtype))
+                x = c.where(
+                    UOp.const(2.0 if powers else 1.0, dtype),
+                    UOp.const(-0.5 if powers else -1.0, dtype),
+                )
                 out = x.reduce(combine, len(last))
             else:
                 sums = combine is Combine.ADD and dtype.is_float
@@ -379,7 +435,11 @@ class Builder:
         same = [u for u in seen[:-1] if u.shape == x.shape]
         if same and not dtype.storage:
             y = self.rng.choice(same)
-            return x.maximum(y) if self.chance(50) else x.eq(y).where(x, self.leaf(x.shape, dtype, False))
+            return (
+                x.maximum(y)
+                if self.chance(50)
+                else x.eq(y).where(x, self.leaf(x.shape, dtype, False))
+            )
         return x
 
     def _one_view(self, x: UOp) -> UOp:
@@ -408,7 +468,12 @@ class Builder:
 
     def product(self) -> UOp:
         """(m, k) by (k, n), either operand transposed, on a grid: exact sums."""
-        rng, dtype = self.rng, self.rng.choice((dtypes.f32, dtypes.f32, dtypes.f16, dtypes.f64, dtypes.i32, dtypes.u8))
+        rng, dtype = (
+            self.rng,
+            self.rng.choice(
+                (dtypes.f32, dtypes.f32, dtypes.f16, dtypes.f64, dtypes.i32, dtypes.u8)
+            ),
+        )
         m, n, k = (rng.choice((1, 3, 8, 16, 17, 32, 33)) for _ in range(3))
         batch = rng.choice((1, 1, 2))
         a = self.leaf((batch, m, k) if self.chance(50) else (batch, k, m), dtype, True)
@@ -418,7 +483,11 @@ class Builder:
         whole = (batch, m, n, k)
         x = a.reshape((batch, m, 1, k)).expand(whole) * b.reshape((batch, 1, n, k)).expand(whole)
         out = x.reduce(Ops.ADD, 1)
-        return out.maximum(full(self.leaf((n,), dtype, True), (batch, m, n))) if self.chance(40) else out
+        return (
+            out.maximum(full(self.leaf((n,), dtype, True), (batch, m, n)))
+            if self.chance(40)
+            else out
+        )
 
     def rows(self) -> UOp:
         """Softmax, log-sum-exp or a normalised row: reductions that follow each other."""
@@ -449,7 +518,15 @@ class Builder:
             return [Combine.MAX, Combine.MIN, Combine.AND, Combine.OR, Combine.XOR]
         if dtype.is_float:
             return [Combine.ADD, Combine.ADD, Combine.MAX, Combine.MIN, Combine.MUL]
-        return [Combine.ADD, Combine.MUL, Combine.MAX, Combine.MIN, Combine.AND, Combine.OR, Combine.XOR]
+        return [
+            Combine.ADD,
+            Combine.MUL,
+            Combine.MAX,
+            Combine.MIN,
+            Combine.AND,
+            Combine.OR,
+            Combine.XOR,
+        ]
 
 
 def _primes(n: int) -> list[int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.helpers import assert_same, random_array
+from tests.helpers import assert_same
+from tests.kernels import arrays_of, param
 from tests.random_kernels import ULPS, Case, random_case
+from tests.suite import SUITE, bodies_of
 from tests.three_ways import _ulp, _within, random_opts
 from uopc.dtype import DATA, FLOATS, DType, dtypes
 from uopc.errors import UsageError
@@ -23,78 +24,12 @@ from uopc.opts import Opts
 from uopc.pipeline import Kernel, compile, emulate, launch_dims, render_cuda
 from uopc.runtime import cuda
 from uopc.runtime.program import Program
-from uopc.uop.node import UOp, buffer, prod, toposort
+from uopc.uop.node import UOp, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import TRANSCENDENTAL, Ops
 
 pytestmark = pytest.mark.gpu
 RANDOM_KERNELS = 120
-
-
-def param(slot: int, *shape: int, dtype: DType = dtypes.f32) -> UOp:
-    return buffer(slot, dtype, (prod(shape),)).reshape(shape)
-
-
-def keep(x: UOp, op: Ops) -> UOp:
-    """The last axis reduced, and broadcast back."""
-    return x.reduce(op, 1).reshape((*x.shape[:-1], 1)).expand(x.shape)
-
-
-def product(m: int, n: int, k: int) -> UOp:
-    a = param(0, m, k).reshape((m, 1, k)).expand((m, n, k))
-    b = param(1, k, n).permute((1, 0)).reshape((1, n, k)).expand((m, n, k))
-    return (a * b).reduce(Ops.ADD, 1)
-
-
-def normalised(m: int, n: int) -> UOp:
-    """Rows divided by their sum: two walks over a row, exact ops only."""
-    x = param(0, m, n)
-    d = x - keep(x, Ops.MAX)
-    return d / keep(d, Ops.ADD)
-
-
-SUITE: dict[str, Callable[[], UOp | list[UOp]]] = {
-    "axpy": lambda: param(0, 64, 128) * 2.0 + 1.0,
-    "(3, 100)": lambda: param(0, 3, 100) * 2.0,
-    "(8, 4, 64, 64)": lambda: (
-        param(0, 8, 4, 64, 64) + param(1, 4, 64).reshape((1, 4, 1, 64)).expand((8, 4, 64, 64))
-    ),
-    "one": lambda: param(0, 1) + 1.0,
-    "prime 97": lambda: param(0, 97) * param(1, 97),
-    "prime 1009x1013": lambda: param(0, 1009, 1013) * param(1, 1009, 1013),
-    "transpose": lambda: param(0, 777, 1000).permute((1, 0)) * 2.0,
-    "pad flip shrink": lambda: (
-        param(0, 33, 70).pad(((2, 3), (1, 4)), 7.0).flip((0,)).shrink(((1, 30), (0, 71)))
-    ),
-    "rows": lambda: param(0, 65, 1000).reduce(Ops.ADD, 1),
-    "long rows": lambda: param(0, 3, 131072).reduce(Ops.ADD, 1),
-    "columns": lambda: param(0, 1000, 257).permute((1, 0)).reduce(Ops.ADD, 1),
-    "all 100,003": lambda: param(0, 100_003).reduce(Ops.ADD, 1),
-    "all 1Mi": lambda: param(0, 1 << 20).reduce(Ops.ADD, 1),
-    "row max": lambda: param(0, 70, 8192).reduce(Ops.MAX, 1),
-    "argmax": lambda: param(0, 70, 8192).argmax(1),
-    "argmin": lambda: param(0, 33, 777).argmin(1),
-    "argmax of all": lambda: param(0, 300_000).argmax(1),
-    "normalised 33x1000": lambda: normalised(33, 1000),
-    "normalised 5x777": lambda: normalised(5, 777),
-    "normalised 1000x64": lambda: normalised(1000, 64),
-    "normalised 3x40000": lambda: normalised(3, 40000),
-    "normalised 3x100003": lambda: normalised(3, 100_003),
-    "product 64": lambda: product(64, 64, 64),
-    "product 100x140x33": lambda: product(100, 140, 33),
-    "product 512": lambda: product(512, 512, 512),
-    "two outputs": lambda: [param(0, 40, 500).reduce(Ops.MAX, 1), param(0, 40, 500) * 0.5],
-    "two reductions": lambda: [
-        param(0, 40, 500).reduce(Ops.MIN, 1),
-        param(0, 40, 500).reduce(Ops.ADD, 1),
-    ],
-}
-
-
-def inputs_of(bodies: list[UOp], seed: int = 0) -> dict[int, Array]:
-    rng = np.random.default_rng(seed)
-    params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
-    return {s: random_array(rng, u.dtype, u.arg.shape) for s, u in sorted(params.items())}
 
 
 def emulated(kernel: Kernel, bodies: list[UOp], arrays: dict[int, Array]) -> list[Array]:
@@ -125,9 +60,8 @@ def launch_and_compare(bodies: list[UOp], opts: Opts | None, arrays: dict[int, A
 
 @pytest.mark.parametrize("name", SUITE)
 def test_suite(name: str) -> None:
-    body = SUITE[name]()
-    bodies = body if isinstance(body, list) else [body]
-    launch_and_compare(bodies, None, inputs_of(bodies))
+    bodies = bodies_of(SUITE[name]())
+    launch_and_compare(bodies, None, arrays_of(*bodies))
 
 
 @pytest.mark.parametrize("dtype", DATA, ids=str)
@@ -137,14 +71,14 @@ def test_every_dtype(dtype: DType) -> None:
     if not dtype.storage:
         bodies += [x.maximum(x.flip((0,))), x.reduce(Ops.MAX, 1).reshape((1,))]
     for body in bodies:
-        launch_and_compare([body], None, inputs_of([body]))
+        launch_and_compare([body], None, arrays_of(body))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_sums_of_every_float(dtype: DType) -> None:
     for shape in ((37, 1000), (5, 70_001)):
         body = param(0, *shape, dtype=dtype).reduce(Ops.ADD, 1)
-        launch_and_compare([body], None, inputs_of([body]))
+        launch_and_compare([body], None, arrays_of(body))
 
 
 @pytest.mark.parametrize("seed", range(RANDOM_KERNELS))

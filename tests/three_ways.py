@@ -14,7 +14,7 @@ from tests.random_kernels import ULPS, Case
 from uopc.dtype import dtypes
 from uopc.opts import Opts
 from uopc.passes.share import axes_of, reduced_axes
-from uopc.pipeline import Kernel, compile, index  # noqa: A004  (the name that users know)
+from uopc.pipeline import Kernel, compile, index
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.numbers import Array
@@ -38,7 +38,9 @@ def random_opts(rng: random.Random, bodies: Sequence[UOp], gpu: bool) -> Opts:
     root = index(bodies, outs, merge)
     axes, reduced = axes_of(root), reduced_axes(root)
     budget = MOST_WALKED // max(1, prod(r.arg.size for r in axes))
-    digits: dict[str, Sizes] = {n: {} for n in ("local", "upcast", "vector", "tile", "loop", "blocks")}
+    digits: dict[str, Sizes] = {
+        n: {} for n in ("local", "upcast", "vector", "tile", "loop", "blocks")
+    }
     threads = 1
     for r in axes:
         a, size = r.arg.axis, r.arg.size
@@ -58,7 +60,12 @@ def random_opts(rng: random.Random, bodies: Sequence[UOp], gpu: bool) -> Opts:
         if rng.randint(0, 3) == 0:
             parts = rng.choice((1, 2, 3, 4))
             if a in reduced:
-                if gpu and rng.randint(0, 2) == 0 and parts <= size and not digits["blocks"].keys() & reduced:
+                if (
+                    gpu
+                    and rng.randint(0, 2) == 0
+                    and parts <= size
+                    and not digits["blocks"].keys() & reduced
+                ):
                     digits["blocks"][a] = parts
             else:
                 digits["loop" if not gpu or rng.randint(0, 1) else "blocks"][a] = parts
@@ -124,7 +131,10 @@ def check_device(case: Case, opts: Opts | None, target: str) -> Kernel:
 
 def check_loops(kernel: Kernel, case: Case, got: list[Array]) -> None:
     """The oracle of LOOPS follows the graph step by step: it gives the kernel's own bits."""
-    if any(0 in g.shape for g in got) or sum(_steps(step.sink) for step in kernel.steps) > MOST_STEPS:
+    if (
+        any(0 in g.shape for g in got)
+        or sum(_steps(step.sink) for step in kernel.steps) > MOST_STEPS
+    ):
         return
     arrays = dict(case.arrays)
     with np.errstate(all="ignore"):
@@ -140,7 +150,9 @@ def _steps(sink: UOp) -> int:
     order = toposort(sink)
     lanes = prod(u.arg.size for u in order if u.op is Ops.RANGE and u.arg.kind in WHOLE_KERNEL)
     each = 1 + lanes // 1024
-    return sum(each * prod(r.arg.size for r in free(u) if r.arg.kind not in WHOLE_KERNEL) for u in order)
+    return sum(
+        each * prod(r.arg.size for r in free(u) if r.arg.kind not in WHOLE_KERNEL) for u in order
+    )
 
 
 def compare(case: Case, got: list[Array], want: list[Array]) -> None:
@@ -172,7 +184,12 @@ def sum_bound(body: UOp, arrays: dict[int, Array]) -> Array:
 
 def _ulp(x: Array) -> Array:
     """Distance to the next float of this dtype, as f64; inf stays where x is not finite."""
-    bits = {"float16": (10, -24), "bfloat16": (7, -133), "float32": (23, -149), "float64": (52, -1074)}
+    bits = {
+        "float16": (10, -24),
+        "bfloat16": (7, -133),
+        "float32": (23, -149),
+        "float64": (52, -1074),
+    }
     mantissa, lowest = bits[x.dtype.name]
     with np.errstate(all="ignore"):
         _, exponent = np.frexp(np.abs(x.astype(np.float64)))
@@ -185,11 +202,19 @@ def _within(got: Array, want: Array, bound: Array) -> None:
         g, w = got.astype(np.longdouble), want.astype(np.longdouble)
         same = (g == w) | (np.isnan(g) & np.isnan(w))
         close = np.isfinite(g) & np.isfinite(w) & (np.abs(g - w) <= bound)
-        overflow = ~np.isfinite(g) & ~(bound < np.inf)  # a partial sum may overflow in another order
+        overflow = ~np.isfinite(g) & ~(
+            bound < np.inf
+        )  # a partial sum may overflow in another order
         top = float(np.finfo(np.float32 if got.dtype.name != "float64" else np.float64).max)
         near = np.abs(bound) > top * 2.0**-20
         ok = same | close | overflow | near
     if not np.all(ok):
         at = tuple(int(i) for i in np.argwhere(~np.atleast_1d(ok))[0])
-        g, w, b = np.atleast_1d(got), np.atleast_1d(want), np.atleast_1d(np.broadcast_to(bound, want.shape))
-        raise AssertionError(f"first difference at {at}: got {g[at]!r}, want {w[at]!r}, bound {b[at]!r}")
+        g, w, b = (
+            np.atleast_1d(got),
+            np.atleast_1d(want),
+            np.atleast_1d(np.broadcast_to(bound, want.shape)),
+        )
+        raise AssertionError(
+            f"first difference at {at}: got {g[at]!r}, want {w[at]!r}, bound {b[at]!r}"
+        )

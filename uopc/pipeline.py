@@ -395,6 +395,7 @@ def _steps(
     """One step, or one per half of a reduction split over the grid."""
     steps: list[Step] = []
     partials: list[UOp] = []
+    opts.check(len(axes_of(root)), reduced_axes(root))  # the halves have axes of their own
     while split_axis(root, opts) is not None:
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made

@@ -54,7 +54,9 @@ def assert_bijection(launch: Launch, blocks: list[int], threads: list[int]) -> N
 
 
 @pytest.mark.parametrize("blocks", [[], [7], [3, 5], [2, 3, 4], [2, 3, 4, 5], [3, 2, 2, 2, 3, 2]])
-@pytest.mark.parametrize("threads", [[], [32], [4, 8], [2, 4, 4], [2, 2, 2, 2, 2], [2, 2, 128], [3, 1, 5, 7]])
+@pytest.mark.parametrize(
+    "threads", [[], [32], [4, 8], [2, 4, 4], [2, 2, 2, 2, 2], [2, 2, 128], [3, 1, 5, 7]]
+)
 def test_every_index_is_reached_once(blocks: list[int], threads: list[int]) -> None:
     assert_bijection(bind(kernel(blocks, threads)), blocks, threads)
 
@@ -94,13 +96,17 @@ def test_blocks_per_sm_reach_the_launch() -> None:
 
 
 def test_too_many_threads() -> None:
-    with pytest.raises(TargetError, match=r"a block of 2048 threads; the limit is 1024. Lower Opts.local"):
+    with pytest.raises(
+        TargetError, match=r"a block of 2048 threads; the limit is 1024. Lower Opts.local"
+    ):
         bind(kernel([], [64, 32]))
 
 
 def test_too_many_blocks() -> None:
     body = param(0, 1 << 20, 1 << 12)
-    with pytest.raises(TargetError, match=r"a grid of 4294967296 blocks; the limit is 2147483647. Raise Opts.local"):
+    with pytest.raises(
+        TargetError, match=r"a grid of 4294967296 blocks; the limit is 2147483647. Raise Opts.local"
+    ):
         bind(gpu_lower(body, outputs([body])[0], Opts(gpu=True)))
 
 
@@ -119,7 +125,9 @@ def test_the_rendered_text_takes_folded_axes_apart() -> None:
 
 def _at(text: str, x: int) -> int:
     """One of our index expressions at blockIdx.x = x."""
-    python = text.replace("(int)blockIdx.x", str(x)).replace("blockIdx.x", str(x)).replace("/", "//")
+    python = (
+        text.replace("(int)blockIdx.x", str(x)).replace("blockIdx.x", str(x)).replace("/", "//")
+    )
     assert re.fullmatch(r"[\d %/()]+", python), python
     return int(eval(python))
 

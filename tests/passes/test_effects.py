@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernels import (
-    arrays_of,
     around,
+    arrays_of,
     assert_same_numbers,
     axpy,
     columns,
@@ -31,12 +31,24 @@ CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "sum-in-a-block": ((WIDE.reduce(Ops.ADD, 1),), Opts(gpu=True, local={1: 64}, upcast={1: 2})),
     "argmax": ((WIDE.argmax(1),), Opts(gpu=True, local={1: 64})),
     "row-in-registers": ((centred(ROW),), HELD),
-    "row-in-shared": ((centred(LONG),), Opts(gpu=True, local={1: 32}, vector={1: 2}, keep="shared")),
-    "product": ((product(8, 8, 6),), Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2)),
+    "row-in-shared": (
+        (centred(LONG),),
+        Opts(gpu=True, local={1: 32}, vector={1: 2}, keep="shared"),
+    ),
+    "product": (
+        (product(8, 8, 6),),
+        Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2),
+    ),
     "rows-in-turn": ((centred(ROW),), Opts(gpu=True, loop={0: 3}, local={1: 64})),
-    "columns": ((columns(param(0, 50, 40)),), Opts(gpu=True, local={0: 32, 1: 8}, vector={0: 2}, lanes=(0, 1))),
+    "columns": (
+        (columns(param(0, 50, 40)),),
+        Opts(gpu=True, local={0: 32, 1: 8}, vector={0: 2}, lanes=(0, 1)),
+    ),
     "two-outputs": ((axpy(3, 8), param(0, 3, 8).reduce(Ops.MAX, 1)), Opts(gpu=True, local={1: 8})),
-    "reduction-in-a-reduction": ((param(0, 4, 5, 6).reduce(Ops.MAX, 1).reduce(Ops.ADD, 1),), Opts(tile={0: 2})),
+    "reduction-in-a-reduction": (
+        (param(0, 4, 5, 6).reduce(Ops.MAX, 1).reduce(Ops.ADD, 1),),
+        Opts(tile={0: 2}),
+    ),
 }
 
 
@@ -56,7 +68,9 @@ def test_every_loop_is_opened_once(name: str) -> None:
     closed = [r for u in toposort(after) if u.op is Ops.END for r in u.src[1:]]
     hardware = (AxisType.GLOBAL, AxisType.LOCAL)
     assert len(closed) == len(set(closed))
-    assert set(closed) == {u for u in toposort(after) if u.op is Ops.RANGE and u.arg.kind not in hardware}
+    assert set(closed) == {
+        u for u in toposort(after) if u.op is Ops.RANGE and u.arg.kind not in hardware
+    }
 
 
 def counts(after: UOp, op: Ops) -> int:
@@ -83,7 +97,9 @@ def test_an_exchange_has_a_barrier_after_it() -> None:
 
 
 def test_an_exchange_in_a_loop_has_one_before_it_too() -> None:
-    _, after = around("effects", Opts(gpu=True, loop={0: 3}, local={1: 64}), WIDE.reduce(Ops.ADD, 1))
+    _, after = around(
+        "effects", Opts(gpu=True, loop={0: 3}, local={1: 64}), WIDE.reduce(Ops.ADD, 1)
+    )
     assert counts(after, Ops.BARRIER) == 2
 
 
@@ -96,7 +112,9 @@ def test_an_accumulator_begins_anew_in_every_row() -> None:
 
 def test_a_row_in_shared_memory_is_one_threads_own() -> None:
     _, after = around("effects", *_of("row-in-shared"))
-    shared = [u for u in toposort(after) if u.op is Ops.ALLOC and u.arg.addrspace is AddrSpace.SHARED]
+    shared = [
+        u for u in toposort(after) if u.op is Ops.ALLOC and u.arg.addrspace is AddrSpace.SHARED
+    ]
     assert [u.arg.shape for u in shared] == [(256,)] and counts(after, Ops.BARRIER) == 0
 
 

@@ -56,11 +56,18 @@ def check_bits(body: UOp, arrays: dict[int, Array]) -> None:
 def narrow_work(root: UOp) -> list[UOp]:
     """Arithmetic that is left on types that no machine computes with."""
     moves = (Ops.CAST, Ops.BITCAST, Ops.WHERE)
-    return [u for u in toposort(root) if u.op in ELEMENTWISE and u.op not in moves and u.src[0].dtype in SMALL]
+    return [
+        u
+        for u in toposort(root)
+        if u.op in ELEMENTWISE and u.op not in moves and u.src[0].dtype in SMALL
+    ]
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("op", [Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.MAX, Ops.MIN, *sorted(COMPARE, key=lambda o: o.value)])
+@pytest.mark.parametrize(
+    "op",
+    [Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.MAX, Ops.MIN, *sorted(COMPARE, key=lambda o: o.value)],
+)
 def test_two_operands(op: Ops, dtype: DType) -> None:
     a, b = pairs(dtype)
     x, y = param(0, len(a), dtype=dtype), param(1, len(a), dtype=dtype)

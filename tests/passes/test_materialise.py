@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernels import along, arrays_of, around, assert_same_numbers, axpy, numerator, param, product, softmax
+from tests.kernels import (
+    along,
+    around,
+    arrays_of,
+    assert_same_numbers,
+    axpy,
+    numerator,
+    param,
+    product,
+    softmax,
+)
 from uopc.dtype import AddrSpace
 from uopc.opts import Opts
 from uopc.uop.node import UOp, toposort
@@ -27,12 +37,21 @@ def centred(x: UOp) -> UOp:
 
 CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "row-in-registers": ((centred(ROW),), HELD),
-    "row-computed-again": ((centred(ROW),), Opts(gpu=True, local={1: 32}, upcast={1: 4}, keep="none")),
-    "row-in-shared": ((centred(LONG),), Opts(gpu=True, local={1: 32}, vector={1: 2}, keep="shared")),
+    "row-computed-again": (
+        (centred(ROW),),
+        Opts(gpu=True, local={1: 32}, upcast={1: 4}, keep="none"),
+    ),
+    "row-in-shared": (
+        (centred(LONG),),
+        Opts(gpu=True, local={1: 32}, vector={1: 2}, keep="shared"),
+    ),
     "long-row-computed-again": ((centred(LONG),), LOOPED),
     "elementwise": ((axpy(64),), Opts(gpu=True, local={0: 8}, vector={0: 4})),
     "native": ((centred(ROW),), Opts(vector={1: 8})),
-    "product": ((product(8, 8, 6),), Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2)),
+    "product": (
+        (product(8, 8, 6),),
+        Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2),
+    ),
 }
 SOFTMAX = {"softmax": ((softmax(ROW),), HELD), "numerator": ((numerator(ROW),), HELD)}
 

@@ -41,7 +41,9 @@ CASES: dict[str, tuple[UOp, ...]] = {
     "numerator": (numerator(X),),
     "max-and-argmax": (X.reduce(Ops.MAX, 1), X.argmax(1)),
     "last-two-axes": (param(0, 3, 4, 5).reduce(Ops.ADD, 2),),
-    "last-two-axes-apart": ((param(0, 3, 4, 5) * param(1, 4).reshape((1, 4, 1)).expand((3, 4, 5))).reduce(Ops.ADD, 2),),
+    "last-two-axes-apart": (
+        (param(0, 3, 4, 5) * param(1, 4).reshape((1, 4, 1)).expand((3, 4, 5))).reduce(Ops.ADD, 2),
+    ),
     "captured": (transposed_twice(),),
     "nothing-shared": (X.reduce(Ops.MAX, 1) + param(1, 4, 8).reduce(Ops.MAX, 1),),
     "product": (product(4, 6, 5),),

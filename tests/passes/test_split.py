@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernels import (
-    arrays_of,
     around,
+    arrays_of,
     assert_same_numbers,
     assert_stores,
     axpy,
@@ -30,13 +30,19 @@ TWO = (axpy(5, 7), param(0, 5, 7).reduce(Ops.MAX, 1))
 CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "divides": ((axpy(64, 128),), Opts(gpu=True, local={0: 8, 1: 16}, upcast={0: 2})),
     "ragged": ((axpy(100),), Opts(gpu=True, local={0: 32}, vector={0: 4})),
-    "every-digit": ((axpy(97),), Opts(gpu=True, blocks={0: 2}, tile={0: 3}, upcast={0: 2}, local={0: 4}, vector={0: 2})),
+    "every-digit": (
+        (axpy(97),),
+        Opts(gpu=True, blocks={0: 2}, tile={0: 3}, upcast={0: 2}, local={0: 4}, vector={0: 2}),
+    ),
     "rest-is-blocks": ((axpy(97),), Opts(gpu=True, loop={0: 3}, local={0: 4})),
     "reduced": ((param(0, 3, 50).reduce(Ops.MAX, 1),), Opts(gpu=True, local={1: 8}, upcast={1: 2})),
     "argmax": ((param(0, 3, 50).argmax(1),), Opts(gpu=True, local={1: 8}, vector={1: 4})),
     "store-misses-lanes": (TWO, Opts(gpu=True, local={0: 2, 1: 4})),
     "columns": ((columns(param(0, 9, 10)),), Opts(gpu=True, local={0: 4, 1: 4})),
-    "product": ((product(8, 12, 5),), Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2)),
+    "product": (
+        (product(8, 12, 5),),
+        Opts(gpu=True, local={0: 4, 1: 4}, upcast={0: 2, 1: 2}, unroll=2),
+    ),
     "threads": ((axpy(10, 6),), Opts(thread=0, loop={0: 2}, upcast={1: 4})),
     "native": ((param(0, 10, 33).reduce(Ops.ADD, 1),), Opts(tile={1: 4}, vector={1: 8})),
     "plain": ((axpy(10, 6),), Opts()),
@@ -55,12 +61,15 @@ def test_the_numbers_stay(name: str, golden: Callable[[str, str], None]) -> None
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 97])
-@pytest.mark.parametrize("opts", [
-    Opts(gpu=True, local={0: 32}),
-    Opts(gpu=True, local={0: 8}, vector={0: 4}, upcast={0: 3}),
-    Opts(gpu=True, blocks={0: 2}, upcast={0: 4}, local={0: 3}),
-    Opts(tile={0: 8}, vector={0: 4}),
-])
+@pytest.mark.parametrize(
+    "opts",
+    [
+        Opts(gpu=True, local={0: 32}),
+        Opts(gpu=True, local={0: 8}, vector={0: 4}, upcast={0: 3}),
+        Opts(gpu=True, blocks={0: 2}, upcast={0: 4}, local={0: 3}),
+        Opts(tile={0: 8}, vector={0: 4}),
+    ],
+)
 def test_any_size(n: int, opts: Opts) -> None:
     body = axpy(n)
     if n == 1:
@@ -103,22 +112,33 @@ def test_a_store_that_misses_lanes_has_one_writer() -> None:
 def test_more_threads_than_a_block_has() -> None:
     with pytest.raises(TargetError) as caught:
         lower(indexed(axpy(64, 128)), Opts(gpu=True, local={0: 32, 1: 64}))
-    assert str(caught.value).startswith("Opts.local={0: 32, 1: 64} makes 2048 threads a block, the limit is 1024")
+    assert str(caught.value).startswith(
+        "Opts.local={0: 32, 1: 64} makes 2048 threads a block, the limit is 1024"
+    )
 
 
 @pytest.mark.parametrize(
     ("opts", "text"),
     [
         (Opts(gpu=True, local={2: 8}), "Opts.local={2: 8}: the kernel has axes 0 to 1, no axis 2"),
-        (Opts(gpu=True, upcast={5: 2}), "Opts.upcast={5: 2}: the kernel has axes 0 to 1, no axis 5"),
-        (Opts(gpu=True, vector={3: 4}), "Opts.vector={3: 4}: the kernel has axes 0 to 1, no axis 3"),
+        (
+            Opts(gpu=True, upcast={5: 2}),
+            "Opts.upcast={5: 2}: the kernel has axes 0 to 1, no axis 5",
+        ),
+        (
+            Opts(gpu=True, vector={3: 4}),
+            "Opts.vector={3: 4}: the kernel has axes 0 to 1, no axis 3",
+        ),
         (Opts(tile={2: 4}), "Opts.tile={2: 4}: the kernel has axes 0 to 1, no axis 2"),
         (Opts(gpu=True, lanes=(2,)), "Opts.lanes: the kernel has axes 0 to 1, no axis 2"),
         (Opts(gpu=True, grid=(-1,)), "Opts.grid: the kernel has axes 0 to 1, no axis -1"),
         (Opts(thread=2), "Opts.thread: the kernel has axes 0 to 1, no axis 2"),
         (Opts(thread=1), "Opts.thread=1: axis 1 is reduced; only output axes run on threads"),
         (Opts(gpu=True, loop={1: 2}), "Opts.loop={1: 2}: axis 1 is reduced, its rest is the loop"),
-        (Opts(loop={0: 2}), "Opts.loop={0: 2}: on a CPU the rest of axis 0 is the loop, unless thread=0"),
+        (
+            Opts(loop={0: 2}),
+            "Opts.loop={0: 2}: on a CPU the rest of axis 0 is the loop, unless thread=0",
+        ),
     ],
 )
 def test_opts_that_do_not_fit(opts: Opts, text: str) -> None:

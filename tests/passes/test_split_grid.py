@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernels import OUT, arrays_of, columns, indexed, param, softmax
 from tests.helpers import assert_same
+from tests.kernels import OUT, arrays_of, columns, indexed, param, softmax
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
 from uopc.opts import Opts
@@ -51,7 +51,9 @@ def test_two_steps_store_the_same(name: str, golden: Callable[[str, str], None])
 def test_the_digits_go_to_the_axis_that_is_left() -> None:
     body = param(0, 4, 1000).reduce(Ops.ADD, 1)
     _, opts, _, _ = split_grid(
-        indexed(body), Opts(gpu=True, blocks={1: 4}, local={0: 2, 1: 64}, upcast={1: 2}, lanes=(1, 0)), PARTS
+        indexed(body),
+        Opts(gpu=True, blocks={1: 4}, local={0: 2, 1: 64}, upcast={1: 2}, lanes=(1, 0)),
+        PARTS,
     )
     assert dict(opts.local) == {0: 2, 2: 64} and dict(opts.upcast) == {2: 2}
     assert opts.lanes == (2, 0) and opts.blocks == ()
@@ -59,7 +61,9 @@ def test_the_digits_go_to_the_axis_that_is_left() -> None:
 
 def test_the_digits_go_to_it_also_beside_another_reduction() -> None:
     body, _ = CASES["over-a-reduction"]
-    first, opts, _, _ = split_grid(indexed(body), Opts(gpu=True, blocks={2: 3}, upcast={2: 2}), PARTS)
+    first, opts, _, _ = split_grid(
+        indexed(body), Opts(gpu=True, blocks={2: 3}, upcast={2: 2}), PARTS
+    )
     ((axis, n),) = opts.upcast
     (outer,) = (u for u in first.toposort() if u.op is Ops.REDUCE and u.arg.combine.name == "ADD")
     assert (outer.src[1].arg.axis, n) == (axis, 2)
@@ -82,5 +86,7 @@ def test_a_reduction_over_another_of_the_same_axis_cannot_be_split() -> None:
 
 def test_two_axes_at_a_time_cannot_be_split() -> None:
     body = param(0, 8, 9).reduce(Ops.ADD, 1) + param(1, 8, 7).reduce(Ops.ADD, 1)
-    with pytest.raises(UsageError, match=r"Opts.blocks splits reduced axes \[1, 2\]; one reduction"):
+    with pytest.raises(
+        UsageError, match=r"Opts.blocks splits reduced axes \[1, 2\]; one reduction"
+    ):
         split_axis(indexed(body), Opts(gpu=True, blocks={1: 3, 2: 3}))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_same
-from tests.kernels import OUT, arrays_of, around, assert_same_numbers, axpy, param, product
+from tests.kernels import OUT, around, arrays_of, assert_same_numbers, axpy, param, product
 from uopc.dtype import DType, dtypes
 from uopc.opts import Opts
 from uopc.passes.linearize import parameters
@@ -30,7 +30,10 @@ CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "rows-of-odd-length": ((axpy(6, 21),), Opts(gpu=True, local={1: 2}, vector={1: 4})),
     "padded": ((param(0, 96).pad(((16, 16),)),), FOURS),
     "padded-by-ones": ((param(0, 96).pad(((16, 16),), 1.0),), FOURS),
-    "halves": ((param(0, 256, dtype=dtypes.f16) + 1.0,), Opts(gpu=True, local={0: 8}, vector={0: 8})),
+    "halves": (
+        (param(0, 256, dtype=dtypes.f16) + 1.0,),
+        Opts(gpu=True, local={0: 8}, vector={0: 8}),
+    ),
     "sum": ((param(0, 3, 100).reduce(Ops.ADD, 1),), Opts(gpu=True, local={1: 8}, vector={1: 4})),
     "product": ((product(8, 16, 8),), Opts(gpu=True, local={0: 4, 1: 4}, vector={1: 4}, unroll=4)),
     "to-bytes": ((param(0, 128).cast(dtypes.i8),), FOURS),

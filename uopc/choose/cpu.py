@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 
-from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least
+from uopc.choose.facts import LONGEST_CHAIN, KernelFacts, is_float_sum, pow2_at_least, tiles
 from uopc.opts import Opts
 
 THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
 VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
-LONGEST_CHAIN = 512
 COLUMNS = 512  # accumulators of a strided reduction: whole cache lines of each row, all in L1
 
 
@@ -28,7 +27,7 @@ def rank(facts: KernelFacts) -> list[Opts]:
     if (found := facts.product()) is not None:
         return [_product(facts, *found), _with_threads(facts, {}, {}, {})]
     vector: dict[int, int] = {}
-    tile: dict[int, int] = {}
+    upcast: dict[int, int] = {}
     width = VECTOR_BYTES // facts.widest_item()
     walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
     outputs = [a for a in facts.outputs if a not in walked]
@@ -37,11 +36,13 @@ def rank(facts: KernelFacts) -> list[Opts]:
         a = along[0]
         row = width if a in walked else COLUMNS
         vector[a] = min(row, pow2_at_least(facts.sizes[a]))
-    for r in walked:
-        steps = -(-facts.sizes[r] // vector.get(r, 1))
-        if steps > LONGEST_CHAIN and any(is_float_sum(u) for u in facts.reduces):
-            tile[r] = pow2_at_least(math.isqrt(steps))
-    return [_with_threads(facts, {}, vector, tile)]
+    for u in filter(is_float_sum, facts.reduces):  # two levels of chains hold so much; then copies
+        a = max((r.arg for r in u.src[1:]), key=lambda r: r.size).axis
+        steps = math.prod(-(-r.arg.size // vector.get(r.arg.axis, 1)) for r in u.src[1:])
+        upcast[a] = max(upcast.get(a, 1), pow2_at_least(-(-steps // LONGEST_CHAIN**2)))
+    upcast = {a: n for a, n in upcast.items() if n > 1}
+    inner = {r: vector.get(r, 1) * upcast.get(r, 1) for r in walked}
+    return [_with_threads(facts, upcast, vector, tiles(facts, inner))]
 
 
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:

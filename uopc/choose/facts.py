@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uopc.dtype import dtypes
@@ -193,3 +193,26 @@ def is_float_sum(u: UOp) -> bool:
     """A REDUCE whose error grows with its longest serial chain."""
     arg: ReduceArg = u.arg
     return arg.combine is Combine.ADD and u.dtype.is_float and u.src[0].op is not Ops.MUL
+
+
+#: float sums: elements that one accumulator adds one after another
+LONGEST_CHAIN = 512
+
+
+def tiles(facts: KernelFacts, inner: Mapping[int, int]) -> dict[int, int]:
+    """Tile digits of reduced axes that keep the chains of float sums short: about the square root.
+
+    inner: elements of an axis that its other digits take.  A sum over several axes is one chain.
+    """
+    out: dict[int, int] = {}
+    for u in filter(is_float_sum, facts.reduces):
+        steps = {r.arg.axis: -(-r.arg.size // inner.get(r.arg.axis, 1)) for r in u.src[1:]}
+        tile, loop = dict.fromkeys(steps, 1), dict(steps)
+        if math.prod(steps.values()) <= LONGEST_CHAIN:
+            continue
+        while math.prod(loop.values()) > math.prod(tile.values()):
+            longest = max(loop, key=lambda a: loop[a])
+            tile[longest] *= 2
+            loop[longest] = -(-steps[longest] // tile[longest])
+        out |= {a: max(n, out.get(a, 1)) for a, n in tile.items() if n > 1}
+    return out

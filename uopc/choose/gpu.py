@@ -8,14 +8,14 @@ here; `compile` takes the next candidate where one spills.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from uopc.choose.facts import KernelFacts, is_float_sum, pow2_at_least, pow2_at_most
+from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most, tiles
 from uopc.opts import Opts
 from uopc.target import Target
 from uopc.uop.ops import Combine
 
-LONGEST_CHAIN = 512  # float sums: elements that one accumulator adds one after another
 REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that holds nothing
 REGISTERS_EARLY = 16  # the same, while loads that were issued early are awaited
 SHARED_BESIDES = 1 << 10  # bytes of the warps' partial results, beside a row
@@ -72,12 +72,14 @@ class _Sizes:
             **more,  # type: ignore[arg-type]
         )
 
-    def serial(self, axis: int, parts: int = 1) -> None:
-        """Cut the loop of a reduced axis in two where a chain of float sums would be too long."""
-        inner = parts * math.prod(d.get(axis, 1) for d in (self.local, self.upcast, self.vector))
-        steps = -(-self.facts.sizes[axis] // inner)
-        if steps > LONGEST_CHAIN and any(is_float_sum(u) for u in self.facts.reduces):
-            self.tile[axis] = pow2_at_least(math.isqrt(steps))
+    def serial(self, parts: Mapping[int, int] | None = None) -> None:
+        """Cut the loops of reduced axes in two where a chain of float sums would be too long.
+
+        parts: blocks that an axis is split over.
+        """
+        digits = (self.local, self.upcast, self.vector, parts or {})
+        axes = range(len(self.facts.axes))
+        self.tile = tiles(self.facts, {a: math.prod(d.get(a, 1) for d in digits) for a in axes})
 
 
 def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
@@ -91,7 +93,7 @@ def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
         out.append(guess)
         if guess.blocks_per_sm > 1:
             out.append(replace(guess, blocks_per_sm=0))
-    return out
+    return list(dict.fromkeys(out))
 
 
 def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
@@ -149,7 +151,8 @@ def _elementwise_with(
     s.local[x] = min(threads, max(32, pow2_at_least(lanes) if lanes <= threads else threads))
     if lanes > s.local[x] // 2 and lanes % s.local[x]:  # a shorter row of lanes that wastes less
         fits = [m for m in (s.local[x], s.local[x] // 2, s.local[x] // 4) if m >= 32]
-        s.local[x] = min(fits, key=lambda m: (-(-lanes // m) * m, -m))
+        least = min(-(-lanes // m) * m for m in fits)
+        s.local[x] = next(m for m in fits if -(-lanes // m) * m <= least * 17 // 16)
     others = [a for a in reversed(facts.outputs) if a != x]
     for a in others:
         if s.threads >= threads:
@@ -201,13 +204,13 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     s = _Sizes(facts)
     s.local[axis], s.vector[axis] = threads, v
     spare = aim.target.registers_per_sm // threads - REGISTERS_BESIDES
-    most = pow2_at_most(max(1, spare // (streams * v * words)))
+    most = pow2_at_most(max(1, spare // ((streams + _indices(facts)) * v * words)))
     s.upcast[axis] = max(1, min(4 if v > 1 else 8, most, -(-n // (threads * v))))
     parts = 1
     if aim.split and not held and rows < aim.blocks and n > 65536:
         parts = max(1, min(4 * aim.target.sms // rows, -(-n // 8192)))
         s.blocks[axis] = parts
-    s.serial(axis, parts)
+    s.serial({axis: parts})
     step = threads * v * s.upcast[axis]
     room = min(200_000, aim.target.shared_optin_bytes - SHARED_BESIDES)
     padded = -(-n // step) * step
@@ -215,7 +218,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     out.append(_finish(facts, aim, s, axis, held, streams, keep))
     small = _Sizes(facts)
     small.local[axis], small.vector[axis] = min(256, threads), 1
-    small.serial(axis)
+    small.serial()
     out.append(small.opts((axis, *_order(facts, axis)[1:]), blocks_per_sm=2))
     return out
 
@@ -234,7 +237,7 @@ def _finish(
     """Launch bounds from a register estimate: what is held at once, and addresses."""
     elements = math.prod(d.get(a, 1) for d in (s.upcast, s.vector) for a in range(len(facts.axes)))
     arrays = streams + held if streams * elements <= 64 else 2
-    arrays += any(u.arg.combine in (Combine.ARGMAX, Combine.ARGMIN) for u in facts.reduces)
+    arrays += _indices(facts)
     words = max(1, facts.widest_item() // 4)
     registers = REGISTERS_BESIDES + arrays * elements * words
     per_sm = aim.target.registers_per_sm // (max(32, s.threads) * registers)
@@ -243,6 +246,11 @@ def _finish(
     flying = s.threads * (REGISTERS_EARLY + streams * elements * words)
     early = streams * elements <= 64 and flying <= aim.target.registers_per_sm
     return s.opts(lanes, blocks_per_sm=per_sm, keep=keep, early=early)
+
+
+def _indices(facts: KernelFacts) -> int:
+    """1 where a reduction carries an index beside each value, else 0."""
+    return int(any(u.arg.combine in (Combine.ARGMAX, Combine.ARGMIN) for u in facts.reduces))
 
 
 def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
@@ -264,12 +272,13 @@ def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     s.upcast[axis] = max(1, min(8 if v > 1 else 16, n // (across * parts)))
     if parts > 1:
         s.blocks[axis] = parts
-    s.serial(axis, parts)
+    s.serial({axis: parts})
     best = s.opts(_order(facts, x))
+    roomy = s.opts(_order(facts, x), blocks_per_sm=1)  # without bounds ptxas may spill by choice
     plain = _Sizes(facts)
     plain.local[x] = min(256, pow2_at_least(width))
-    plain.serial(axis)
-    return [best, plain.opts(_order(facts, x))]
+    plain.serial()
+    return [best, roomy, plain.opts(_order(facts, x))]
 
 
 def _product(facts: KernelFacts, aim: Aim) -> list[Opts]:
@@ -307,14 +316,12 @@ def _general(facts: KernelFacts, aim: Aim, walked: list[int]) -> list[Opts]:
         for a in reversed(outputs):
             if a != x and s.threads < aim.max_threads:
                 s.local[a] = min(aim.max_threads // s.threads, pow2_at_least(facts.sizes[a]))
-        for r in walked:
-            s.serial(r)
+        s.serial()
         return [s.opts(_order(facts, x))]
     x = _contiguous_axis(facts, tuple(walked))
     s.local[x] = min(aim.max_threads, pow2_at_least(facts.sizes[x]))
     s.upcast[x] = max(1, min(4, facts.sizes[x] // s.local[x]))
-    for r in walked:
-        s.serial(r)
+    s.serial()
     lanes = (x, *(a for a in reversed(facts.outputs) if a != x))
     return [s.opts(lanes), replace_upcast(s, x, lanes)]
 
@@ -322,7 +329,5 @@ def _general(facts: KernelFacts, aim: Aim, walked: list[int]) -> list[Opts]:
 def replace_upcast(s: _Sizes, axis: int, lanes: tuple[int, ...]) -> Opts:
     """The same mapping without register copies."""
     s.upcast = {a: n for a, n in s.upcast.items() if a != axis}
-    s.tile = {}
-    for r in s.facts.reduced:
-        s.serial(r)
+    s.serial()
     return s.opts(lanes)

@@ -58,6 +58,9 @@ def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...])
         value = fold(fold(fold(value, *tiles), *loops), *copies)
     for r in sorted((r for r in ranges if r.arg.kind is AxisType.LOCAL), key=lanes.index):
         value = _across(u, value, r, lanes, fold)
+    folded = tiles or loops or copies or value.op is Ops.REDUCE
+    if combine is Combine.ADD and u.dtype.is_float and not folded:
+        value = inherit(value + 0.0, u)  # sums start from +0.0, those without an accumulator too
     return value
 
 

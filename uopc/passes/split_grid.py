@@ -55,7 +55,8 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
             "so one step cannot split it. Leave the axis out."
         )
     kept = sorted(frozenset().union(*(free(u) for u in mine)), key=lambda x: x.arg.axis)
-    chunk = -(-r.arg.size // parts)
+    width = dict(opts.vector).get(axis, 1)
+    chunk = -(-r.arg.size // (parts * width)) * width  # each part begins where wide loads may
     part = UOp(Ops.RANGE, (), RangeArg(len(kept), parts, AxisType.LOOP))
     inner = ix.ZERO  # a part of one element is no reduction
     if chunk > 1:

@@ -68,14 +68,27 @@ RESERVED = frozenset(
     int long mutable namespace new noexcept not nullptr operator or private protected public
     register restrict return short signed sizeof static struct switch template this throw true try
     typedef typeid typename union unsigned using virtual void volatile wchar_t while xor main
-    blockIdx threadIdx blockDim gridDim warpSize memcpy memset""".split()
+    blockIdx threadIdx blockDim gridDim warpSize memcpy memset printf assert clock clock64 dim3
+    size_t ptrdiff_t NULL unix linux typeof""".split()
+)
+#: functions that CUDA overloads (with an f too): a kernel in C linkage would be one more of each
+#: (CUDA Math API)
+OVERLOADED = frozenset(
+    """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0
+    cyl_bessel_i1 erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma
+    fmax fmin fmod frexp hypot ilogb j0 j1 jn labs ldexp lgamma llabs llmax llmin llrint llround
+    log log10 log1p log2 logb lrint lround max min modf nan nearbyint nextafter norm norm3d norm4d
+    normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round rsqrt
+    scalbln scalbn sin sincos sincospi sinh sinpi sqrt tan tanh tgamma trunc ullmax ullmin umax
+    umin y0 y1 yn""".split()
 )
 
 
 #: names that the text around a kernel's statements uses
 OURS = frozenset(("args", "shared", "S", "l", "to", "warp", "lanes", "thread"))
 #: names of parameters, values, loops and hardware ranges
-_OURS_TOO = r"(p|val|at|ok|[gktuvwri]|gidx|lidx)\d+"
+_OURS_TOO = r"(p|val|at|ok|[gktuvwri]|gidx|lidx)\d+|(u?int|float|double)[24]"
+_TAKEN = RESERVED | helpers.TEXTS.keys() | set(helpers.C_LIBRARY.values())
 
 
 def check_name(name: str) -> str:
@@ -83,14 +96,14 @@ def check_name(name: str) -> str:
     if (
         not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
         or name in RESERVED
-        or name.startswith("__")
+        or re.match(r"_[_A-Z]", name)
     ):
         raise UsageError(
             f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word"
         )
-    if name in helpers.TEXTS or name in helpers.C_LIBRARY.values():
+    if name in helpers.TEXTS or name in OVERLOADED or name.removesuffix("f") in OVERLOADED:
         raise UsageError(
-            f"a kernel cannot be called {name!r}: the generated source uses that name. "
+            f"a kernel cannot be called {name!r}: CUDA or the generated source uses that name. "
             "Choose another."
         )
     return name
@@ -182,8 +195,9 @@ class Renderer:
     def _called(self, m: UOp) -> str:
         """What an allocation holds and its slot; a word that means something else gets a mark."""
         default = "tile" if m.arg.addrspace is AddrSpace.SHARED else "reg"
-        name = f"{m.arg.name or default}{m.arg.slot}"
-        while name in self.memories.values() or re.fullmatch(_OURS_TOO, name) or name in RESERVED:
+        word = re.sub(r"\W|^(?=\d)", "_", m.arg.name, flags=re.ASCII)  # a name is any text
+        name = f"{word or default}{m.arg.slot}"
+        while name in self.memories.values() or re.fullmatch(_OURS_TOO, name) or name in _TAKEN:
             name += "_"
         return name
 
@@ -263,7 +277,8 @@ class Renderer:
         """Mathematical integers: no wrap, floor division, 64 bits where the bounds ask."""
         op, src = u.op, u.src
         if op is Ops.NEG:
-            return f"-{self.expr(src[0], UNARY)}", NEGATIVE
+            widen = "(long long)" if self.wide(u) and not self.wide(src[0]) else ""
+            return f"-{widen}{self.expr(src[0], UNARY)}", NEGATIVE
         if op in (Ops.IDIV, Ops.MOD):
             if bounds(src[0])[0] >= 0 and bounds(src[1])[0] > 0:
                 return self._infix(_INFIX[op], src[0], src[1])
@@ -271,13 +286,14 @@ class Renderer:
             return self.call(f"{helper}_{'i64' if self.wide(u) else 'i32'}", *src)
         if op in (Ops.MAX, Ops.MIN):
             return self.call(f"{op.name.lower()}_{'i64' if self.wide(u) else 'i32'}", *src)
-        if op is Ops.ADD and src[1].op is Ops.CONST and src[1].arg.bits < 0:
-            return f"{self.expr(src[0], 70)} - {-src[1].arg.bits}", 70
         widen = (
             "(long long)"
             if self.wide(u) and not any(self.wide(s) for s in src if s.op is not Ops.CONST)
             else ""
         )
+        if op is Ops.ADD and src[1].op is Ops.CONST and src[1].arg.bits < 0:
+            left = self.expr(src[0], UNARY if widen else 70)
+            return f"{widen}{left} - {-src[1].arg.bits}", 70
         return self._infix(_INFIX[op], src[0], src[1], widen)
 
     def _integer(self, u: UOp) -> Text:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from uopc.dtype import DType, dtypes
 from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
-from uopc.render.base import Renderer
+from uopc.render.base import Renderer, Text
 from uopc.target import CPU, Target
-from uopc.uop.node import UOp, prod
-from uopc.uop.ops import AxisType
+from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.ops import AxisType, Ops
 
 
 class CRenderer(Renderer):
@@ -19,6 +19,17 @@ class CRenderer(Renderer):
 
     boolean = "_Bool"
     language = "c"
+
+    def __init__(self, program: ProgramTree, name: str) -> None:
+        super().__init__(program, name)
+        self.fuses = any(u.op is Ops.FMA for u in toposort(program.sink))
+
+    def text(self, u: UOp) -> Text:
+        """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused
+        -a*b - c, which is +0 and not -0 where they cancel."""
+        if self.fuses and u not in self.names and (x := _negated(u)) is not None:
+            return self.call(f"neg_{u.dtype.name}", x)
+        return super().text(u)
 
     def constant(self, u: UOp) -> str:
         if u.arg.dtype is dtypes.bool:
@@ -95,6 +106,21 @@ class CRenderer(Renderer):
             launch=Launch(one, one),
             target=target,
         )
+
+
+def _negated(u: UOp) -> UOp | None:
+    """x where u is -x, however it is written; None elsewhere."""
+    if u.dtype not in (dtypes.f32, dtypes.f64):
+        return None
+    if u.op is Ops.NEG:
+        return u.src[0]
+    if u.op not in (Ops.MUL, Ops.DIV, Ops.SUB):
+        return None
+    minus = UOp.const(-0.0 if u.op is Ops.SUB else -1.0, u.dtype)
+    a, b = u.src
+    if b is minus and u.op is not Ops.SUB:
+        return a
+    return b if a is minus and u.op is not Ops.DIV else None
 
 
 def render_c(program: ProgramTree, name: str, origins: bool = False) -> Source:

@@ -80,6 +80,12 @@ def _floats() -> None:
                 f"  return a {sign} b ? a : b;\n}}"
             )
             NEEDS[f"{op}_{name}"] = (f"bits_{bits}_{name}", f"bits_{name}_{bits}")
+        sign_bit = "0x80000000u" if name == "f32" else "0x8000000000000000ull"
+        TEXTS[f"neg_{name}"] = (
+            f"FN {c} neg_{name}({c} a) "
+            f"{{ return bits_{bits}_{name}(bits_{name}_{bits}(a) ^ {sign_bit}); }}"
+        )
+        NEEDS[f"neg_{name}"] = (f"bits_{bits}_{name}", f"bits_{name}_{bits}")
         for to, (i, low, high) in _INTS.items():
             large = _TOO_LARGE[to] + f
             small = f"a <= -{large} ? {low}" if to[0] == "i" else f"a <= 0.0{f} ? 0"

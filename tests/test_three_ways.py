@@ -1,0 +1,145 @@
+"""One kernel, three ways: oracle, emulated GPU and native CPU agree on random kernels and Opts.
+
+`scratch/fuzz_kernels.py` runs thousands of the same kernels.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.kernels import param
+from tests.random_kernels import Case, random_case
+from tests.three_ways import check_device, compare, random_opts, run_kernel, sum_bound
+from uopc import config
+from uopc.errors import TargetError, UsageError
+from uopc.opts import Opts
+from uopc.pipeline import compile
+from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
+from uopc.uop.oracle import evaluate
+
+#: Opts that cannot be, whatever the kernel does: said, and never wrong numbers
+REFUSED = (
+    "cannot be split over",
+    "one step cannot split it",
+    "one reduction is split at a time",
+)
+DRAWN = st.randoms(use_true_random=False)
+FEW = settings(max_examples=50, suppress_health_check=[*HealthCheck])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiler() -> Iterator[None]:
+    """tcc where it is installed: hypothesis' kernels are compiled once and run once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UOPC_CC", "tcc" if shutil.which("tcc") else "")
+        patch.setenv("UOPC_CHECK_SPEC", "1")
+        patch.setenv("UOPC_CACHE_MB", "0")
+        config.current.cache_clear()
+        yield
+    config.current.cache_clear()
+
+
+def agree(case: Case, opts: Opts | None, target: str) -> None:
+    try:
+        check_device(case, opts, target)
+    except TargetError:
+        assert opts is not None
+    except UsageError as error:
+        assert opts is not None and any(r in str(error) for r in REFUSED), error
+
+
+@FEW
+@given(DRAWN)
+def test_random_opts_on_an_emulated_gpu(rng: random.Random) -> None:
+    case = random_case(rng, most=1000)
+    agree(case, random_opts(rng, case.bodies, gpu=True), "emulated")
+
+
+@FEW
+@given(DRAWN)
+def test_random_opts_on_a_cpu(rng: random.Random) -> None:
+    case = random_case(rng, most=1000)
+    agree(case, random_opts(rng, case.bodies, gpu=False), "cpu")
+
+
+@FEW
+@given(DRAWN)
+def test_automatic_opts(rng: random.Random) -> None:
+    case = random_case(rng, most=1000)
+    for target in ("emulated", "cpu"):
+        agree(case, None, target)
+
+
+@pytest.mark.parametrize("target", ["emulated", "cpu"])
+@pytest.mark.parametrize("seed", range(40))
+def test_kernels_of_fixed_seeds(seed: int, target: str) -> None:
+    """The same in every run, so that a change of a pass shows here first."""
+    case = random_case(random.Random(seed), most=2000)
+    agree(case, random_opts(random.Random(seed), case.bodies, gpu=target != "cpu"), target)
+
+
+# ---- what fuzzing found
+def check(bodies: UOp | list[UOp], arrays: list[object], opts: Opts | None, target: str) -> None:
+    made = [bodies] if isinstance(bodies, UOp) else bodies
+    agree(
+        Case(tuple(made), {i: np.asarray(a) for i, a in enumerate(arrays)}, "exact"), opts, target
+    )
+
+
+@pytest.mark.parametrize("target", ["emulated", "cpu"])
+def test_one_element_is_a_sum_too(target: str) -> None:
+    """A sum of -0.0 is +0.0, over one element and over one element a thread."""
+    for n in (1, 32):
+        x = np.full((4, n), -0.0, np.float32)
+        check(param(0, 4, n).reduce(Ops.ADD, 1), [x], None, target)
+
+
+@pytest.mark.parametrize("target", ["emulated", "cpu"])
+def test_a_choice_that_folds_takes_its_axes_along(target: str) -> None:
+    """The padded part is all of it: one branch, and the axis that it reduced, vanish."""
+    none = UOp.const(True, shape=(4, 0, 3)).pad(((0, 0), (3, 0), (0, 0)), False)
+    body = none.where(param(0, 4, 3, 3, 5).reduce(Ops.MAX, 1), param(1, 4, 3, 3)).reduce(Ops.MAX, 1)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4, 3, 3, 5)), rng.standard_normal((4, 3, 3))]
+    check(body, [a.astype(np.float32) for a in arrays], None, target)
+
+
+def test_parts_of_one_element() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for body in (param(0, 4, 6).reduce(Ops.ADD, 1), param(0, 4, 6).argmax(1)):
+        check(body, [x], Opts(gpu=True, blocks={1: 6}, upcast={1: 2}), "emulated")
+
+
+@pytest.mark.parametrize("target", ["emulated", "cpu"])
+def test_outputs_without_elements_beside_others(target: str) -> None:
+    x = param(0, 3, 4)
+    check([x * 2.0, x.shrink(((0, 0), (0, 4)))], [np.ones((3, 4), np.float32)], None, target)
+
+
+# ---- the comparison itself can fail
+def test_a_wrong_bit_is_found() -> None:
+    case = Case((param(0, 8) * 2.0,), {0: np.arange(8, dtype=np.float32)}, "exact")
+    (got,) = run_kernel(compile(case.bodies[0], target="cpu"), case)
+    want = evaluate(list(case.bodies), case.arrays)
+    compare(case, [got], want)
+    got[3] = np.nextafter(got[3], np.float32(9))
+    with pytest.raises(AssertionError, match=r"first difference at \(3,\)"):
+        compare(case, [got], want)
+
+
+def test_a_sum_beyond_its_bound_is_found() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 1000)).astype(np.float32)
+    case = Case((param(0, 3, 1000).reduce(Ops.ADD, 1),), {0: x}, "sum")
+    want = evaluate(list(case.bodies), case.arrays)
+    compare(case, [want[0]], want)
+    off = (want[0] + 2 * sum_bound(case.bodies[0], case.arrays)).astype(np.float32)
+    with pytest.raises(AssertionError, match="bound"):
+        compare(case, [off], want)
