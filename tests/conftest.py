@@ -77,7 +77,8 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """A module that skips itself would hide its gpu tests."""
     report = yield
-    if report.skipped and collector.config.getoption("--require-gpu"):
+    required = collector.config.getoption("--require-gpu")
+    if report.skipped and required and "mark.gpu" in collector.path.read_text():
         report.outcome = "failed"
         report.longrepr = f"skipped, but --require-gpu was given: {report.longrepr}"
     return report

@@ -214,7 +214,7 @@ class Builder:
 
     # ---- values
     def value(self, shape: Shape, dtype: DType, depth: int, grid: bool = False) -> UOp:
-        """A value of this shape and dtype; grid: floats (and what they come from) stay on a grid."""
+        """A value of this shape and dtype; grid: its floats, and those below, stay on a grid."""
         if depth <= 0 or self.chance(8):
             return self.leaf(shape, dtype, grid)
         if self.chance(40):

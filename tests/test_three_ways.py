@@ -16,21 +16,14 @@ from hypothesis import strategies as st
 
 from tests.kernels import param
 from tests.random_kernels import Case, random_case
-from tests.three_ways import check_device, compare, random_opts, run_kernel, sum_bound
+from tests.three_ways import agree, compare, random_opts, run_kernel, sum_bound
 from uopc import config
-from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.pipeline import compile
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate
 
-#: Opts that cannot be, whatever the kernel does: said, and never wrong numbers
-REFUSED = (
-    "cannot be split over",
-    "one step cannot split it",
-    "one reduction is split at a time",
-)
 DRAWN = st.randoms(use_true_random=False)
 FEW = settings(max_examples=50, suppress_health_check=[*HealthCheck])
 
@@ -45,15 +38,6 @@ def quick_compiler() -> Iterator[None]:
         config.current.cache_clear()
         yield
     config.current.cache_clear()
-
-
-def agree(case: Case, opts: Opts | None, target: str) -> None:
-    try:
-        check_device(case, opts, target)
-    except TargetError:
-        assert opts is not None
-    except UsageError as error:
-        assert opts is not None and any(r in str(error) for r in REFUSED), error
 
 
 @FEW

@@ -12,6 +12,7 @@ import numpy as np
 from tests.helpers import assert_same
 from tests.random_kernels import ULPS, Case
 from uopc.dtype import dtypes
+from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.passes.share import axes_of, reduced_axes
 from uopc.pipeline import Kernel, compile, index
@@ -23,6 +24,12 @@ from uopc.uop.oracle import evaluate, run
 from uopc.uop.spec import Stage
 
 Sizes: TypeAlias = dict[int, int]
+#: refusals that are answers: Opts that cannot be, whatever a kernel does
+REFUSED = (
+    "cannot be split over",
+    "one step cannot split it",
+    "one reduction is split at a time",
+)
 #: elements, padding included, that one random mapping may walk: emulated threads are slow
 MOST_WALKED = 1 << 16
 MOST_STEPS = 1 << 16
@@ -129,6 +136,20 @@ def check_device(case: Case, opts: Opts | None, target: str) -> Kernel:
     return kernel
 
 
+def agree(case: Case, opts: Opts | None, target: str) -> bool:
+    """`check_device`; False where a device refuses Opts that were not chosen for it."""
+    try:
+        check_device(case, opts, target)
+        return True
+    except TargetError:
+        if opts is None:
+            raise
+    except UsageError as error:
+        if opts is None or not any(r in str(error) for r in REFUSED):
+            raise
+    return False
+
+
 def check_loops(kernel: Kernel, case: Case, got: list[Array]) -> None:
     """The oracle of LOOPS follows the graph step by step: it gives the kernel's own bits."""
     if (
@@ -170,8 +191,9 @@ def compare(case: Case, got: list[Array], want: list[Array]) -> None:
 
 
 def sum_bound(body: UOp, arrays: dict[int, Array]) -> Array:
-    """(c + log2 n) * 2^-24 * sum|x| of a float sum (2^-53 for f64), c = n the longest chain there can
-    be; one rounding to the dtype more for f16 and bf16."""
+    """(c + log2 n) * 2^-24 * sum|x| of a float sum (2^-53 for f64), with c = n, the longest chain.
+
+    One rounding to the dtype more for f16 and bf16."""
     assert body.op is Ops.REDUCE
     n = prod(body.src[0].shape[len(body.shape) :])
     x = np.abs(evaluate(body.src[0], arrays).astype(np.float64))

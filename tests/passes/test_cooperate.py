@@ -1,4 +1,4 @@
-"""Reductions over threads: butterflies in a warp, one exchange through SHARED, the same bits for all."""
+"""Reductions over threads: butterflies in a warp, then one exchange; the same bits for all."""
 
 from __future__ import annotations
 

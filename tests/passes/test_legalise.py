@@ -1,4 +1,4 @@
-"""f16, bf16 and fp8 in terms of f32: the same bits as the oracle's for every value that is special."""
+"""f16, bf16 and fp8 in terms of f32: the oracle's bits for every value that is special."""
 
 from __future__ import annotations
 

@@ -46,9 +46,8 @@ def outline(items: Iterable[Item], depth: int = 0) -> list[str]:
             lines.append(f"{pad}for {a.digit or 'i'}{a.axis} in {a.size} ({a.kind})")
             lines += outline(i.items, depth + 1)
         elif isinstance(i, Declare):
-            lines.append(
-                f"{pad}{i.alloc.arg.addrspace.value} {i.alloc.arg.name}{i.alloc.arg.slot}[{i.alloc.arg.shape[0]}]"
-            )
+            m = i.alloc.arg
+            lines.append(f"{pad}{m.addrspace.value} {m.name}{m.slot}[{m.shape[0]}]")
         elif isinstance(i, Let):
             lines.append(f"{pad}let {i.value.op} {i.value.dtype}")
         else:

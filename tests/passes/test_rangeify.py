@@ -1,4 +1,4 @@
-"""Shapes to ranges: the oracle's numbers for every movement op, and what users see when it is wrong."""
+"""Shapes to ranges: the oracle's numbers for every movement op, and the words for what is wrong."""
 
 from __future__ import annotations
 

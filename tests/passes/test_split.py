@@ -1,4 +1,4 @@
-"""Axes to digits: every element is done once whatever the sizes, and guards stand where they must."""
+"""Axes to digits: each element is done once whatever the sizes, with guards where they must be."""
 
 from __future__ import annotations
 

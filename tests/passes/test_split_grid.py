@@ -80,7 +80,7 @@ def test_a_reduction_over_another_of_the_same_axis_cannot_be_split() -> None:
     with pytest.raises(UsageError) as caught:
         split_grid(indexed(softmax(param(0, 4, 100))), Opts(gpu=True, blocks={1: 4}), PARTS)
     assert str(caught.value).startswith(
-        "Opts.blocks={1: 4}: a reduction of axis 1 depends on another over it, so it cannot be split"
+        "Opts.blocks={1: 4}: a reduction of axis 1 depends on another over it, so it cannot"
     )
 
 

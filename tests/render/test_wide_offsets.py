@@ -40,7 +40,7 @@ def last(text: str, counts: Mapping[str, int]) -> str:
 
 
 def run_end(source: Source, counts: Mapping[str, int], ends: Mapping[int, Array]) -> None:
-    """Run the last iterations; ends[slot] holds the last elements of that array, and GUARD after."""
+    """Run the last iterations; ends[slot] holds the last elements of that array between guards."""
     addresses = []
     for p in source.params:
         end = ends[p.slot]

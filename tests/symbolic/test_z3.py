@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import z3
 
 from tests.symbolic.evaluate import between, leaves_of
 from tests.symbolic.instances import of_pattern, walk
@@ -19,6 +18,7 @@ from uopc.uop.match import BOOL, EFFECT, FLOAT, INDEX, WRAP, Rule, Rules
 from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import COMPARE, Ops
 
+z3 = pytest.importorskip("z3", reason="z3-solver is not installed (pip install z3-solver)")
 Term = Any
 WIDE = {WRAP: (dtypes.i16, dtypes.u16), INDEX: (), FLOAT: (), BOOL: (), EFFECT: ()}
 _DIVISION = (Ops.IDIV, Ops.MOD)

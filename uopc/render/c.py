@@ -8,7 +8,7 @@ from __future__ import annotations
 from uopc.dtype import DType, dtypes
 from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
-from uopc.render.base import Renderer, Text
+from uopc.render.base import PRIMARY, Renderer, Text
 from uopc.target import CPU, Target
 from uopc.uop.node import UOp, prod, toposort
 from uopc.uop.ops import AxisType, Ops
@@ -22,7 +22,11 @@ class CRenderer(Renderer):
 
     def __init__(self, program: ProgramTree, name: str) -> None:
         super().__init__(program, name)
-        self.fuses = any(u.op is Ops.FMA for u in toposort(program.sink))
+        order = toposort(program.sink)
+        self.fuses = any(u.op is Ops.FMA for u in order)
+        self.truncates = any(
+            u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
+        )
 
     def text(self, u: UOp) -> Text:
         """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused
@@ -30,6 +34,15 @@ class CRenderer(Renderer):
         if self.fuses and u not in self.names and (x := _negated(u)) is not None:
             return self.call(f"neg_{u.dtype.name}", x)
         return super().text(u)
+
+    def cast(self, x: UOp, to: DType) -> Text:
+        """Of (float)(int)x gcc makes a truncation, which keeps the sign of zero
+        (-fno-trapping-math); what comes from an integer has none."""
+        text = super().cast(x, to)
+        if not (self.truncates and x.dtype.is_int and to in (dtypes.f32, dtypes.f64)):
+            return text
+        self.use(f"whole_{to.name}")
+        return f"whole_{to.name}({text[0]})", PRIMARY
 
     def constant(self, u: UOp) -> str:
         if u.arg.dtype is dtypes.bool:

@@ -85,6 +85,9 @@ def _floats() -> None:
             f"FN {c} neg_{name}({c} a) "
             f"{{ return bits_{bits}_{name}(bits_{name}_{bits}(a) ^ {sign_bit}); }}"
         )
+        TEXTS[f"whole_{name}"] = (
+            f"FN {c} whole_{name}({c} a) {{ return a == 0 ? 0 : a; }}  // of an integer: never -0"
+        )
         NEEDS[f"neg_{name}"] = (f"bits_{bits}_{name}", f"bits_{name}_{bits}")
         for to, (i, low, high) in _INTS.items():
             large = _TOO_LARGE[to] + f

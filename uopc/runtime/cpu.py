@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -44,6 +45,11 @@ FAILURES = {
     2: "there is no memory for a block's state",
 }
 _OPENMP = "#pragma omp"
+#: gcc before 13.3 loads the wrong elements where it turns several conditional loads of a loop into
+#: permuted masked ones (its bug 114375); without if-conversion it makes no masked loads
+_CONDITIONAL_ACCESS = re.compile(r"(\?|&&|\|\||\bif \().*\w\[")
+_NO_MASKED_LOADS = "-fno-tree-loop-if-convert"
+_GCC_WITHOUT_THE_BUG = (13, 3)
 
 
 @dataclass(frozen=True)
@@ -121,8 +127,9 @@ def load(text: str, name: str, language: str = "c", config: Config | None = None
     compiler = find_compiler(config)
     openmp = _OPENMP in text
     flags = (OPTIMISE[language], *FLAGS, *(("-fopenmp",) if openmp else ()), *_LIBRARIES)
+    conditional = _CONDITIONAL_ACCESS.search(text) is not None
     threads = config.threads if openmp else 0
-    key = cache_key("so", text, flags, compiler.identity)
+    key = cache_key("so", text, (*flags, *([_NO_MASKED_LOADS] * conditional)), compiler.identity)
     cache = open_cache(config)
     if entry := cache.get(key):
         try:
@@ -132,6 +139,8 @@ def load(text: str, name: str, language: str = "c", config: Config | None = None
     start = time.perf_counter()
     try:
         with tempfile.TemporaryDirectory(prefix="uopc-") as folder:
+            if conditional and _masks_wrongly(compiler.command):
+                flags = (*flags, _NO_MASKED_LOADS)
             built = _build(compiler, flags, text, name, Path(folder))
             report(config, f"compiled {name} with {compiler}", time.perf_counter() - start)
             kept = cache.put(key, built.read_bytes())
@@ -141,6 +150,16 @@ def load(text: str, name: str, language: str = "c", config: Config | None = None
             f"kernel {name} could not be compiled: {error.strerror or error} in "
             f"{tempfile.gettempdir()}. Free some space there, or set TMPDIR to another folder."
         ) from None
+
+
+@lru_cache(maxsize=8)
+def _masks_wrongly(command: tuple[str, ...]) -> bool:
+    """Is this a gcc with the bug of masked loads?"""
+    said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"\b(\d+)\.(\d+)\.\d+", said.stdout)
+    if version is None or "Free Software Foundation" not in said.stdout:
+        return False
+    return (int(version[1]), int(version[2])) < _GCC_WITHOUT_THE_BUG
 
 
 def _build(compiler: Compiler, flags: tuple[str, ...], text: str, name: str, folder: Path) -> Path:
