@@ -1,4 +1,4 @@
-"""Faults that users of other kernel compilers met: the smallest kernel of each, and its right value.
+"""Faults that users of other kernel compilers met: the smallest kernel of each, its right value.
 
 Every row runs on the oracle, natively, emulated and, where there is one, on a GPU.  Faults of the
 simplifier alone stand in `tests/symbolic/test_known_faults.py`, those of offsets beyond 32 bits in
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -19,12 +20,15 @@ import pytest
 
 import uopc
 from tests.commands import environment
-from tests.helpers import alloc, assert_same, random_array
-from tests.kernels import along, numerator, outputs, param, product, softmax
+from tests.helpers import assert_same, random_array
+from tests.kernels import along, numerator, outputs, param, softmax
+from uopc.config import Config
 from uopc.dtype import DATA, AddrSpace, DType, dtypes
 from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.pipeline import emulate, gpu_lower, gpu_opt_choice, render_cuda
+from uopc.runtime import cpu, cuda
+from uopc.runtime.arrays import address
 from uopc.runtime.program import Program
 from uopc.target import target
 from uopc.uop.node import UOp, buffer, prod, range_, sink, toposort
@@ -87,15 +91,13 @@ ROWS: dict[str, Row] = {
     "the lowest // -1": row(lambda x, y: x // y, i32, [BOTTOM], [-1], want=ints(BOTTOM)),
     "the lowest % -1": row(lambda x, y: x % y, i32, [BOTTOM], [-1], want=ints(0)),
     "an i8 // -1": row(lambda x, y: x // y, i8, [-128], [-1], want=ints(-128, dtype=i8)),
-    "// by a negative constant": row(
-        lambda x: x // -2, i32, [7, -7, 1], want=ints(-4, 3, -1)
-    ),  # fmt: skip
+    "// by a negative constant": row(lambda x: x // -2, i32, [7, -7, 1], want=ints(-4, 3, -1)),
     "a narrow sum wraps before it widens": row(
         lambda x, y: (x + y).cast(i16), u8, [128, 200], [128, 100], want=ints(0, 44, dtype=i16)
     ),
     "a negated u8 is large": row(lambda x: -x < 4, u8, [6, 253], want=bools(False, True)),
     "a sum that overflows": row(
-        lambda x, y: (x + y) * 3 - x, i32, [TOP, 5], [TOP, TOP], want=ints(-TOP - 6 + 1, 2147483639 - 2**31 + 2**31 - 2 + 5 + 2 - 5) if False else ints(*(np.array([(2 * TOP) * 3 - TOP, (5 + TOP) * 3 - 5]) + 2**31) % 2**32 - 2**31) if False else ints(2147483643, -2147483641),
+        lambda x, y: (x + y) * 3 - x, i32, [TOP, 5], [TOP, TOP], want=ints(2147483643, -2147483641)
     ),
     "the same sum in other words": row(
         lambda x, y: x * 2 + y * 3, i32, [TOP, 5], [TOP, TOP], want=ints(2147483643, -2147483641)
@@ -138,16 +140,16 @@ ROWS: dict[str, Row] = {
         lambda x: x + -(2**63), i64, [0, 2**62], want=ints(-(2**63), -(2**62), dtype=i64)
     ),
     "the lowest i32": row(lambda x: x.minimum(BOTTOM), i32, [0], want=ints(BOTTOM)),
-    "times -0.0": row(
-        lambda x: x * -0.0, f32, [1.0, -1.0, 0.0], want=floats(-0.0, 0.0, -0.0)
-    ),
+    "times -0.0": row(lambda x: x * -0.0, f32, [1.0, -1.0, 0.0], want=floats(-0.0, 0.0, -0.0)),
     "-0.0 alone": Row(lambda: UOp.const(-0.0, f32, (2,)), (), floats(-0.0, -0.0)),
     "0.0 beside it": Row(lambda: UOp.const(0.0, f32, (2,)), (), floats(0.0, 0.0)),
     "one, as an i32": Row(lambda: UOp.const(1, i32, (2,)), (), ints(1, 1)),
     "one, as an f32": Row(lambda: UOp.const(1.0, f32, (2,)), (), floats(1, 1)),
     "one, as a bool": Row(lambda: UOp.const(True, dtypes.bool, (2,)), (), bools(True, True)),
     "infinity and nan": Row(
-        lambda: UOp.const(INF, f16, (2,)) - UOp.const(INF, f16, (2,)), (), floats(NAN, NAN, dtype=f16)
+        lambda: UOp.const(INF, f16, (2,)) - UOp.const(INF, f16, (2,)),
+        (),
+        floats(NAN, NAN, dtype=f16),
     ),
     # NaN, infinity, signed zero
     "maximum": row(
@@ -164,21 +166,15 @@ ROWS: dict[str, Row] = {
         [NAN, 1.0, -0.0, 0.0, INF],
         want=floats(NAN, NAN, -0.0, -0.0, INF),
     ),
-    "times 0.0": row(
-        lambda x: x * 0.0, f32, [INF, NAN, -3.0], want=floats(NAN, NAN, -0.0)
-    ),
+    "times 0.0": row(lambda x: x * 0.0, f32, [INF, NAN, -3.0], want=floats(NAN, NAN, -0.0)),
     "x - x": row(lambda x: x - x, f32, [INF, NAN, -3.0], want=floats(NAN, NAN, 0.0)),
     "x / x": row(lambda x: x / x, f32, [INF, 0.0, -3.0], want=floats(NAN, NAN, 1.0)),
-    "0.0 / 0.0": row(
-        lambda x: x + UOp.const(0.0) / 0.0, f32, [0.0, 1.0], want=floats(NAN, NAN)
-    ),
+    "0.0 / 0.0": row(lambda x: x + UOp.const(0.0) / 0.0, f32, [0.0, 1.0], want=floats(NAN, NAN)),
     "division, then trunc": row(
         lambda x, y: (x / y).trunc(), f32, [14.999999, 148.0], [3.0, 37.0], want=floats(4, 4)
     ),
-    "softmax's exp of -inf less -inf": row(
-        lambda x: (x - x).exp(), f32, [-INF], want=floats(NAN)
-    ),
-}  # fmt: skip
+    "softmax's exp of -inf less -inf": row(lambda x: (x - x).exp(), f32, [-INF], want=floats(NAN)),
+}
 
 
 def _together() -> tuple[list[UOp], list[Array]]:
@@ -250,10 +246,14 @@ REDUCTIONS: dict[str, Row] = {
         lambda x: x.reduce(Ops.MAX, 1), (np.full((1, 40), -(2**63)),), ints(-(2**63), dtype=i64)
     ),
     "a sum of u8 stays u8": Row(
-        lambda x: x.reduce(Ops.ADD, 1) * 200 + 100, (np.full((1, 3), 100, np.uint8),), ints(196, dtype=u8)
+        lambda x: x.reduce(Ops.ADD, 1) * 200 + 100,
+        (np.full((1, 3), 100, np.uint8),),
+        ints(196, dtype=u8),
     ),
     "20,000 ones of f16": Row(
-        lambda x: x.reduce(Ops.ADD, 1), (np.ones((1, 20_000), np.float16),), floats(20_000, dtype=f16)
+        lambda x: x.reduce(Ops.ADD, 1),
+        (np.ones((1, 20_000), np.float16),),
+        floats(20_000, dtype=f16),
     ),
     "70,000 ones of bf16": Row(
         lambda x: x.reduce(Ops.ADD, 1),
@@ -261,7 +261,9 @@ REDUCTIONS: dict[str, Row] = {
         floats(70_144, dtype=dtypes.bf16),
     ),
     "rows of f16": Row(
-        lambda x: x.reduce(Ops.ADD, 1), (np.ones((2, 6000), np.float16),), floats(6000, 6000, dtype=f16)
+        lambda x: x.reduce(Ops.ADD, 1),
+        (np.ones((2, 6000), np.float16),),
+        floats(6000, 6000, dtype=f16),
     ),
     "columns of f16": Row(
         lambda x: x.permute((1, 0)).reduce(Ops.ADD, 1),
@@ -273,24 +275,29 @@ REDUCTIONS: dict[str, Row] = {
         (np.zeros((1, 65_536), np.float16),),
         floats(11.09, dtype=f16),
     ),
-    "33,554,432 ones of f32": Row(
-        lambda x: x.expand((1, 1 << 25)).reduce(Ops.ADD, 1), (np.ones((1, 1), np.float32),), floats(1 << 25)
-    ),
     "softmax of infinity": Row(softmax, (one_row(1, INF),), one_row(NAN, NAN)),
     "softmax of a row of -infinity": Row(softmax, (one_row(-INF, -INF),), one_row(NAN, NAN)),
-    "sum of an infinity": Row(lambda x: x.reduce(Ops.ADD, 1), (one_row(INF, 1, -INF),), floats(NAN)),
-}  # fmt: skip
+    "sum of an infinity": Row(
+        lambda x: x.reduce(Ops.ADD, 1), (one_row(INF, 1, -INF),), floats(NAN)
+    ),
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reduction(way: str, name: str) -> None:
     r = REDUCTIONS[name]
-    if way == "oracle" and name.startswith("33,"):
-        pytest.skip("the oracle holds every element: 1 GiB")
     made = (buffer(n, _dtype(x), x.shape) for n, x in enumerate(r.inputs))
     (got,) = run(way, [r.body(*made)], *r.inputs)
     assert_same(got, r.want)
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_sum_goes_on_where_one_accumulator_would_stall(way: str) -> None:
+    """1 added to 2^24 in f32 is lost: chains are short."""
+    ones = param(0, 1).expand((1 << 25,))
+    (got,) = run(way, [ones.reduce(Ops.ADD, 1)], np.ones(1, np.float32))
+    assert got == 1 << 25
 
 
 @pytest.mark.parametrize(
@@ -305,17 +312,20 @@ def test_reduction(way: str, name: str) -> None:
     ids=str,
 )
 def test_a_sum_of_negative_zeros_is_the_same_in_every_tree(opts: Opts) -> None:
-    x = np.full((1, 64), -0.0, np.float32)
-    (got,) = run("emulated", [param(0, 1, 64).reduce(Ops.ADD, 1)], x, opts=opts)
-    assert_same(got, floats(0.0))
+    x = np.full((2, 64), -0.0, np.float32)
+    (got,) = run("emulated", [param(0, 2, 64).reduce(Ops.ADD, 1)], x, opts=opts)
+    assert_same(got, floats(0.0, 0.0))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_variance_of_numbers_far_from_zero(way: str) -> None:
-    """E[x^2] - E[x]^2 would be lost in rounding: the mean is 1e6, the variance 1/4."""
-    x = np.full((2, 4096), 1e6, np.float32) + np.arange(8192, dtype=np.float32).reshape(2, -1) % 2
-    (got,) = run(way, [variance(param(0, 2, 4096))], x)
-    assert np.allclose(got, 0.25, rtol=0.02, atol=0)
+    """E[x^2] - E[x]^2 would be lost in rounding: the squares have an ulp of 4, the variance is 1/4.
+
+    The sums are exact in any order, so the two passes give it exactly.
+    """
+    x = 8192 + np.arange(2048, dtype=np.float32).reshape(2, 1024) % 2
+    (got,) = run(way, [variance(param(0, 2, 1024))], x)
+    assert_same(got, floats(0.25, 0.25))
 
 
 # ---- shapes
@@ -372,7 +382,9 @@ VIEWS: dict[str, tuple[Callable[[UOp], UOp], Callable[[Array], Array]]] = {
     ),
     "a padded axis of one element": (
         lambda x: x.reshape((3, 1, 4)).pad(((0, 0), (1, 1), (0, 0)), 5.0).reshape((9, 4)),
-        lambda a: np.pad(a.reshape(3, 1, 4), ((0, 0), (1, 1), (0, 0)), constant_values=5).reshape(9, 4),
+        lambda a: np.pad(a.reshape(3, 1, 4), ((0, 0), (1, 1), (0, 0)), constant_values=5).reshape(
+            9, 4
+        ),
     ),
     "pad, flip, shrink": (
         lambda x: x.pad(((1, 1), (2, 0)), -1.0).flip((0, 1)).shrink(((1, 4), (0, 5))),
@@ -386,7 +398,7 @@ VIEWS: dict[str, tuple[Callable[[UOp], UOp], Callable[[Array], Array]]] = {
         lambda x: turned(x).reshape((12,)).shrink(((2, 11),)),
         lambda a: a.T.reshape(12)[2:11].copy(),
     ),
-}  # fmt: skip
+}
 
 
 @cache
@@ -402,6 +414,26 @@ def views(way: str) -> dict[str, Array]:
 def test_view(way: str, name: str) -> None:
     a = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
     assert_same(views(way)[name], np.ascontiguousarray(VIEWS[name][1](a)))
+
+
+def test_conditional_loads_of_neighbours(tmp_path: Path) -> None:
+    """gcc before 13.3 made permuted masked loads of these, and loaded the wrong elements."""
+    text = """int pairs(void** args) {
+      const float* restrict const p0 = args[0];
+      float* restrict const p1 = args[1];
+      for (int k0 = 0; k0 < 8; ++k0) {
+        for (int k1 = 0; k1 < 2; ++k1) {
+          const int at0 = k0 * 2 + k1;
+          p1[at0] = k0 >= 2 ? p0[at0 - 4] : 5.0f;
+        }
+      }
+      return 0;
+    }"""
+    x, out = np.arange(1, 13, dtype=np.float32), np.zeros(16, np.float32)
+    for language in ("c", "emulated"):
+        kernel = cpu.load(text, "pairs", language, Config(cache_dir=tmp_path))
+        kernel([address(x), address(out)])
+        assert_same(out, np.concatenate((np.full(4, 5, np.float32), x)))
 
 
 def test_equal_views_are_one_kernel() -> None:
@@ -483,7 +515,7 @@ def test_sizes_that_do_not_divide_touch_nothing_else(
 BARRIERS: dict[str, tuple[UOp, Opts]] = {
     "threads that are no warps": (softmax(param(0, 3, 40)), Opts(gpu=True, local={1: 48})),
     "rows beside each other": (softmax(param(0, 5, 70)), Opts(gpu=True, local={0: 3, 1: 24})),
-    "threads that are mostly idle": (softmax(param(0, 1, 384)), Opts(gpu=True, local={1: 1024})),
+    "threads that are mostly idle": (softmax(param(0, 1, 384)), Opts(gpu=True, local={0: 1024})),
     "a loop around them": (
         softmax(param(0, 7, 100)),
         Opts(gpu=True, loop={0: 4}, local={1: 64}),
@@ -562,11 +594,9 @@ def test_a_graph_thousands_of_nodes_deep() -> None:
     x = param(0, 4)
     for n in range(3000):
         x = (x + 1.0) * 0.5 if n % 2 else x.maximum(-1.0)
-    for where in ("cpu", "sm_80"):
-        text = uopc.compile(x, target=where).steps[0].source if where == "cpu" else None
-        root = gpu_lower(x, buffer(1, f32, (4,)), Opts(gpu=True))
-        text = text or render_cuda(root, "deep")
-        assert text.count("+ 1.0f") == 1500
+    native = uopc.compile(x, target="cpu").steps[0].source
+    text = render_cuda(gpu_lower(x, buffer(1, f32, (4,)), Opts(gpu=True)), "deep")
+    assert native.count("+ 1.0f") == text.count("+ 1.0f") == 1500
 
 
 def test_a_graph_hundreds_of_nodes_deep_runs() -> None:
@@ -658,27 +688,9 @@ def test_one_kernel_has_one_text(where: str) -> None:
     assert text(0) == text(1)
 
 
-def test_products_keep_their_bits_from_one_call_to_the_next(rng: np.random.Generator) -> None:
-    a, b = (rng.standard_normal((20, 20)).astype(np.float32) for _ in range(2))
-    kernel = uopc.compile(product(20, 20, 20), target="emulated")
-    assert_same(kernel(a, b), kernel(a, b))
-
-
-def test_uninitialised_memory_of_a_block_is_nan() -> None:
-    """What a GPU would leave there by chance shows at once in emulation."""
-    lane = range_(4, 0, AxisType.LOCAL)
-    empty = alloc(AddrSpace.SHARED, f32, 4)
-    root = sink(param(0, 4).index(lane).store(empty.index(lane).load()))
-    out = np.zeros(4, np.float32)
-    Program(emulate(root, "kern"))(out)
-    assert np.isnan(out).all()
-
-
 def test_no_library_noise_where_cuda_is_missing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from uopc.runtime import cuda
-
     monkeypatch.setattr(cuda, "why_unusable", lambda: "no NVIDIA driver found.")
     with environment():
         kernel = uopc.compile(param(0, 4) * 2.0)

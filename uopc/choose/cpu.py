@@ -66,7 +66,16 @@ def _with_threads(
         inner = upcast.get(thread, 1) * vector.get(thread, 1)
         share = THREAD_WORK // 4 // max(1, math.prod(facts.sizes) // facts.sizes[thread]) // inner
         if share > 1:
-            loop[thread] = share
+            loop[thread] = _even(-(-facts.sizes[thread] // inner), share)
     return Opts(
         merge=facts.merge, upcast=upcast, vector=vector, tile=tile, loop=loop, thread=thread
     )
+
+
+def _even(size: int, share: int) -> int:
+    """A share that divides size where one is near: a guard in the loop costs more than its call."""
+    fewest = -(-size // share)
+    for parts in range(fewest, 2 * fewest):
+        if size % parts == 0:
+            return size // parts
+    return share

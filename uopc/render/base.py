@@ -69,8 +69,12 @@ RESERVED = frozenset(
     register restrict return short signed sizeof static struct switch template this throw true try
     typedef typeid typename union unsigned using virtual void volatile wchar_t while xor main
     blockIdx threadIdx blockDim gridDim warpSize memcpy memset printf assert clock clock64 dim3
-    size_t ptrdiff_t NULL unix linux typeof""".split()
+    size_t ptrdiff_t NULL unix linux typeof std and_eq bitand bitor not_eq or_eq xor_eq char16_t
+    char32_t const_cast decltype dynamic_cast reinterpret_cast static_assert static_cast
+    thread_local""".split()
 )
+#: other words that mean something there: reserved, types of CUDA's headers, vectors, no PTX name
+_MEANT = re.compile(r"_[_A-Z].*|_|cuda[A-Z].*|(u?int|float|double)[24]")
 #: functions that CUDA overloads (with an f too): a kernel in C linkage would be one more of each
 #: (CUDA Math API)
 OVERLOADED = frozenset(
@@ -96,7 +100,7 @@ def check_name(name: str) -> str:
     if (
         not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
         or name in RESERVED
-        or re.match(r"_[_A-Z]", name)
+        or _MEANT.fullmatch(name)
     ):
         raise UsageError(
             f"a kernel cannot be called {name!r}: use a C identifier that is no reserved word"
