@@ -185,7 +185,7 @@ def test_two_outputs_that_overlap_are_named() -> None:
 # ---- what a kernel tells of itself
 @pytest.mark.parametrize("target", ["emulated", "sm_90a"])
 def test_what_a_gpu_kernel_tells(target: str, no_gpu: None) -> None:
-    kernel = axpy(target)
+    kernel = uopc.compile(X * 2.0 + 1.0, target=target, name="axpy")
     arch = "sm_80" if target == "emulated" else target
     assert (kernel.device, str(kernel.target)) == ("emulated", arch)
     assert kernel.opts.gpu and kernel.out_shapes == (SHAPE,)
@@ -348,6 +348,13 @@ def test_a_target_decides_what_is_chosen() -> None:
     few = uopc.compile(body, target=Target("sm_80", sm=80, sms=2))
     many = uopc.compile(body, target="sm_90")
     assert few.launch_dims[0][0] < many.launch_dims[0][0]
+
+
+def test_threads_of_a_cpu_take_shares_that_need_no_guard() -> None:
+    text = uopc.compile(param(0, 1000, 1000) * 2.0, target="cpu").steps[0].source
+    assert "#pragma omp parallel for" in text and "if (" not in text and "?" not in text
+    prime = uopc.compile(param(0, 1_000_003) * 2.0, target="cpu").steps[0].source
+    assert "< 1000003" in prime
 
 
 # ---- bodies and Opts that do not fit

@@ -20,7 +20,7 @@ from tests.three_ways import agree, compare, random_opts, run_kernel, sum_bound
 from uopc import config
 from uopc.opts import Opts
 from uopc.pipeline import compile
-from uopc.uop.node import UOp
+from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate
 
@@ -68,6 +68,18 @@ def test_kernels_of_fixed_seeds(seed: int, target: str) -> None:
     """The same in every run, so that a change of a pass shows here first."""
     case = random_case(random.Random(seed), most=2000)
     agree(case, random_opts(random.Random(seed), case.bodies, gpu=target != "cpu"), target)
+
+
+@settings(FEW, max_examples=12)
+@given(DRAWN)
+def test_nvrtc_takes_random_kernels_and_registers_suffice(rng: random.Random) -> None:
+    case = random_case(rng, most=1000)
+    kernel = compile(list(case.bodies), None, "sm_90a")
+    reduced = any(u.op in (Ops.SIN, Ops.COS, Ops.TAN) for u in toposort(*case.bodies))
+    for step in kernel.steps:
+        used = step.cubin.resources
+        assert not used.spills and not used.remarks, (step.opts, used)
+        assert reduced or not used.stack_bytes, (step.opts, used)  # CUDA's argument reduction
 
 
 # ---- what fuzzing found

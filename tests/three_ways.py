@@ -16,6 +16,8 @@ from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.passes.share import axes_of, reduced_axes
 from uopc.pipeline import Kernel, compile, index
+from uopc.render.emulate import render_emulated
+from uopc.runtime.program import Program
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.numbers import Array
@@ -55,7 +57,7 @@ def random_opts(rng: random.Random, bodies: Sequence[UOp], gpu: bool) -> Opts:
         for name, choices in _CHOICES.items():
             if rng.randint(0, 99) >= 40 or (name == "local" and not gpu):
                 continue
-            n = rng.choice(choices)
+            n = rng.choice(SEVERAL_WARPS if name == "local" and a in reduced else choices)
             waste = -(-inner * n // size)
             if waste > 4 or waste > budget or (name == "local" and threads * n > 1024):
                 continue
@@ -97,6 +99,8 @@ def random_opts(rng: random.Random, bodies: Sequence[UOp], gpu: bool) -> Opts:
     )
 
 
+#: threads that reduce together: often more than one warp
+SEVERAL_WARPS = (4, 8, 32, 64, 64, 96, 128, 256)
 _CHOICES = {
     "vector": (2, 4, 8, 16, 3),
     "local": (2, 4, 8, 16, 32, 64, 3, 5, 24, 96, 128),
@@ -133,7 +137,29 @@ def check_device(case: Case, opts: Opts | None, target: str) -> Kernel:
     compare(case, got, evaluate(list(case.bodies), case.arrays))
     if kernel.target.is_gpu and not any(u.op in TRANSCENDENTAL for u in toposort(*case.bodies)):
         check_loops(kernel, case, got)
+    if any(u.op is Ops.BARRIER for step in kernel.steps for u in toposort(step.sink)):
+        check_orders(kernel, case, got)
     return kernel
+
+
+def check_orders(kernel: Kernel, case: Case, got: list[Array]) -> None:
+    """Warps in other orders between the barriers give the same bits: none is missing."""
+    outs = [s for s in _written(kernel) if s not in case.arrays]
+    for order in ("backward", "shuffled(1)"):
+        arrays = dict(case.arrays)
+        for step in kernel.steps:
+            source = render_emulated(step.program, step.source.name, order=order)
+            for p in source.params:
+                if p.written:
+                    arrays[p.slot] = np.empty(p.size, p.dtype.numpy)
+            Program(source)(*(arrays[p.slot] for p in source.params))
+        for slot, g in zip(outs[: len(got)], got, strict=True):
+            assert_same(arrays[slot].reshape(g.shape), g)
+
+
+def _written(kernel: Kernel) -> list[int]:
+    """Slots that the steps write: outputs come before partial results."""
+    return sorted({p.slot for s in kernel.steps for p in s.source.params if p.written})
 
 
 def agree(case: Case, opts: Opts | None, target: str) -> bool:

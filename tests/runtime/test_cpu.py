@@ -209,3 +209,40 @@ def test_each_compile_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert "uopc: compiled fill with " in capfd.readouterr().err
     cpu.load(FILL % 10, "fill", config=config)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "wrongly"),
+    [
+        ("cc (Debian 12.2.0-14+deb12u1) 12.2.0\nCopyright (C) 2022 Free Software Foundation", True),
+        ("gcc (GCC) 13.2.1 20230801\nCopyright (C) 2023 Free Software Foundation, Inc.", True),
+        ("gcc (GCC) 13.3.0\nCopyright (C) 2023 Free Software Foundation, Inc.", False),
+        ("gcc-15 (Homebrew GCC 15.1.0) 15.1.0\nCopyright (C) 2025 Free Software Foundation", False),
+        ("clang version 12.0.1\nTarget: x86_64-pc-linux-gnu", False),
+        ("", False),
+    ],
+)
+def test_which_gcc_loads_wrongly_under_masks(tmp_path: Path, said: str, wrongly: bool) -> None:
+    fake = tmp_path / "cc"
+    fake.write_text(f"#!/bin/sh\necho '{said}'\n")
+    fake.chmod(0o755)
+    assert cpu._masks_wrongly((str(fake),)) is wrongly
+
+
+def test_a_compiler_is_asked_for_its_version_where_loads_have_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ask(command: tuple[str, ...]) -> bool:
+        asked.append(command)
+        return True
+
+    monkeypatch.setattr(cpu, "_masks_wrongly", ask)
+    config = Config(cache_dir=tmp_path)
+    cpu.load(FILL % 11, "fill", config=config)
+    assert not asked
+    guarded = "int g(void **args) { int *p = args[0]; p[0] = p[1] > 3 ? p[2] : 5; return 0; }"
+    for _ in range(2):  # the second one is in the cache
+        cpu.load(guarded, "g", config=config)
+    assert asked == [cpu.find_compiler(config).command]

@@ -318,6 +318,8 @@ class Renderer:
             )
         lo, hi = exact_bounds(u)
         fits = d.min <= lo and hi <= d.max
+        if op is Ops.SHL and bounds(src[0])[0] < 0:
+            fits = False  # a negative number is not shifted left in C
         if d.bits >= 32 and (d.kind is Kind.UINT or fits):
             if op is Ops.NEG:
                 zero = "0u" if d is dtypes.u32 else "0ull"

@@ -37,6 +37,8 @@ Shape: TypeAlias = tuple[int, ...]
 Scalar: TypeAlias = "UOp | bool | int | float"
 Origin: TypeAlias = tuple[str, int]
 
+#: places that a node remembers: equal nodes are one, wherever the user wrote them
+ORIGINS = 3
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
 _HERE = __file__
 _NO_RANGES: frozenset[UOp] = frozenset()
@@ -85,6 +87,8 @@ class UOp:
         key = (op, src, arg)
         ref = _table.get(key)
         if ref is not None and (found := ref()) is not None:
+            if (place := _user_frame(2)) and place[0] not in found.origins[:1]:
+                found.origins = (*place, *(o for o in found.origins if o != place[0]))[:ORIGINS]
             return found
         dtype, shape = _INFER[op](src, arg)
         u = object.__new__(cls)
@@ -495,7 +499,7 @@ def derive(u: UOp, src: tuple[UOp, ...], arg: Any = ...) -> UOp:
 
 def inherit(new: UOp, old: UOp) -> UOp:
     """Pass on the user's file and line."""
-    if not new.origins and old.origins:
+    if old.origins:
         new.origins = old.origins
     return new
 
@@ -545,8 +549,11 @@ def here() -> str:
 
 
 def where_from(u: UOp) -> str:
-    """file:line where the user wrote a node, or "generated"."""
-    return ", ".join(f"{Path(f).name}:{n}" for f, n in u.origins) or "generated"
+    """file:line where the user wrote a node (the last place, where several share it)."""
+    if not u.origins:
+        return "generated"
+    file, line = u.origins[0]
+    return f"{Path(file).name}:{line}"
 
 
 # ---- dtype and shape of a new node, and what is wrong with it
