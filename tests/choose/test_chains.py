@@ -47,6 +47,10 @@ SUMS: dict[str, UOp | list[UOp]] = {
     **{f"row of {n}": param(0, 3, n).reduce(Ops.ADD, 1) for n in (1 << 10, 1 << 17, 100_003)},
     **{f"column of {n}": columns(param(0, n, 7)) for n in (600, 4096, 1_000_003)},
     "wide columns": columns(param(0, 20_011, 1000)),
+    **{
+        f"columns of a full machine, {d}": columns(param(0, 20_000, 100_000, dtype=d))
+        for d in (dtypes.f16, dtypes.f32, dtypes.f64)
+    },
     "all": param(0, 1 << 24).reduce(Ops.ADD, 1),
     "all of three axes": param(0, 200, 300, 400).reduce(Ops.ADD, 3),
     "two axes": cube(101).permute((0, 2, 1, 3)).reduce(Ops.ADD, 2),

@@ -39,10 +39,11 @@ def rank(facts: KernelFacts) -> list[Opts]:
     for u in filter(is_float_sum, facts.reduces):  # two levels of chains hold so much; then copies
         a = max((r.arg for r in u.src[1:]), key=lambda r: r.size).axis
         steps = math.prod(-(-r.arg.size // vector.get(r.arg.axis, 1)) for r in u.src[1:])
-        upcast[a] = max(upcast.get(a, 1), pow2_at_least(-(-steps // LONGEST_CHAIN**2)))
-    upcast = {a: n for a, n in upcast.items() if n > 1}
-    inner = {r: vector.get(r, 1) * upcast.get(r, 1) for r in walked}
-    return [_with_threads(facts, upcast, vector, tiles(facts, inner))]
+        if (more := pow2_at_least(-(-steps // LONGEST_CHAIN**2))) > 1:
+            upcast[a] = max(upcast.get(a, 1), more)
+            vector = {b: n for b, n in vector.items() if b in walked}  # they would share its copies
+    copies = {r: vector.get(r, 1) * upcast.get(r, 1) for r in range(len(facts.axes))}
+    return [_with_threads(facts, upcast, vector, tiles(facts, copies, copies))]
 
 
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:

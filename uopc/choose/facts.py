@@ -199,18 +199,24 @@ def is_float_sum(u: UOp) -> bool:
 LONGEST_CHAIN = 512
 
 
-def tiles(facts: KernelFacts, inner: Mapping[int, int]) -> dict[int, int]:
+def tiles(
+    facts: KernelFacts, inner: Mapping[int, int], copies: Mapping[int, int]
+) -> dict[int, int]:
     """Tile digits of reduced axes that keep the chains of float sums short: about the square root.
 
-    inner: elements of an axis that its other digits take.  A sum over several axes is one chain.
+    inner: elements of an axis that its other digits take; copies: those of them that are register
+    copies.  A sum over several axes is one chain, and where an output axis has copies too, those
+    share its accumulators (`cooperate`) and are in the chain.
     """
     out: dict[int, int] = {}
     for u in filter(is_float_sum, facts.reduces):
         steps = {r.arg.axis: -(-r.arg.size // inner.get(r.arg.axis, 1)) for r in u.src[1:]}
         tile, loop = dict.fromkeys(steps, 1), dict(steps)
-        if math.prod(steps.values()) <= LONGEST_CHAIN:
+        shared = any(n > 1 for a, n in copies.items() if a not in steps)
+        chained = math.prod(copies.get(a, 1) for a in steps) if shared else 1
+        if math.prod(steps.values()) * chained <= LONGEST_CHAIN:
             continue
-        while math.prod(loop.values()) > math.prod(tile.values()):
+        while math.prod(loop.values()) > math.prod(tile.values()) * chained:
             longest = max(loop, key=lambda a: loop[a])
             tile[longest] *= 2
             loop[longest] = -(-steps[longest] // tile[longest])

@@ -77,9 +77,13 @@ class _Sizes:
 
         parts: blocks that an axis is split over.
         """
-        digits = (self.local, self.upcast, self.vector, parts or {})
-        axes = range(len(self.facts.axes))
-        self.tile = tiles(self.facts, {a: math.prod(d.get(a, 1) for d in digits) for a in axes})
+
+        def product(*digits: Mapping[int, int]) -> dict[int, int]:
+            axes = range(len(self.facts.axes))
+            return {a: math.prod(d.get(a, 1) for d in digits) for a in axes}
+
+        copies = product(self.upcast, self.vector)
+        self.tile = tiles(self.facts, product(copies, self.local, parts or {}), copies)
 
 
 def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
