@@ -27,7 +27,7 @@ GOLDENS = Path(__file__).parent / "goldens"
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """golden(name, text) holds a text against tests/goldens/name, or writes it (--update-goldens)."""
+    """golden(name, text) compares with tests/goldens/name, or writes it (--update-goldens)."""
 
     def check(name: str, text: str) -> None:
         path = GOLDENS / name

@@ -440,7 +440,8 @@ def gpu_opt_choice(
     max_threads: threads of a block at most; min_blocks: blocks to aim at, default two per SM.
     """
     bodies = _shaped(body)
-    aim = choose_gpu.Aim(named_target(target), max_threads, min_blocks or 0, split=False)
+    on = named_target(target)
+    aim = choose_gpu.Aim(on, max_threads, max_threads, min_blocks or 0, split=False)
     return choose_gpu.rank(KernelFacts.of(bodies, _outs(bodies)), aim)[0]
 
 

@@ -123,8 +123,7 @@ def test_min_blocks_asks_for_more_of_them(blocks: int) -> None:
 @pytest.mark.parametrize("name", BODIES)
 def test_max_threads_is_respected(name: str, most: int) -> None:
     opts = gpu_opt_choice(BODIES[name], max_threads=most)
-    limit = most if not facts(BODIES[name]).reduces else 1024
-    assert prod(n for _, n in opts.local) <= limit
+    assert prod(n for _, n in opts.local) <= most
 
 
 def test_a_transpose_has_its_lanes_along_the_stores() -> None:

@@ -25,10 +25,15 @@ MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has r
 
 @dataclass(frozen=True)
 class Aim:
-    """What a choice aims at: threads of a block, blocks of a grid, whether sums may split."""
+    """What a choice aims at.
+
+    max_threads of a block; row_threads of a block that holds one row; min_blocks of a grid, 0 for
+    two an SM; split: may sums be split over the grid?
+    """
 
     target: Target
     max_threads: int = 256
+    row_threads: int = 1024
     min_blocks: int = 0
     split: bool = True
 
@@ -192,6 +197,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     words = max(1, facts.widest_item() // 4)
     if local > 512:
         local = 1024 if n * words <= 32768 else 512
+    local = min(local, pow2_at_most(aim.row_threads))
     copies = -(-n // (local * v))
     carried = copies * v * words * streams  # registers of a row that stays
     fits = carried <= 96 and local * (REGISTERS_EARLY + carried) <= aim.target.registers_per_sm
@@ -203,7 +209,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     threads = (
         min(aim.max_threads, pow2_at_least(-(-n // v)))
         if not held
-        else min(1024 // words, pow2_at_least(-(-n // wide)))
+        else min(pow2_at_most(aim.row_threads) // words, pow2_at_least(-(-n // wide)))
     )
     s = _Sizes(facts)
     s.local[axis], s.vector[axis] = threads, v

@@ -51,8 +51,8 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
             )
     if any(len(u.src) > 2 for u in mine):
         raise UsageError(
-            f"Opts.blocks={{{axis}: {parts}}}: a reduction closes axis {axis} together with others, "
-            "so one step cannot split it. Leave the axis out."
+            f"Opts.blocks={{{axis}: {parts}}}: a reduction closes axis {axis} together with "
+            "others, so one step cannot split it. Leave the axis out."
         )
     kept = sorted(frozenset().union(*(free(u) for u in mine)), key=lambda x: x.arg.axis)
     width = dict(opts.vector).get(axis, 1)
