@@ -96,15 +96,6 @@ def test_random_kernels_under_random_opts(seed: int) -> None:
     launch_and_compare(bodies, opts, {s: a for s, a in case.arrays.items() if s in read})
 
 
-@pytest.mark.sanitizer
-@pytest.mark.parametrize(
-    "name", ["axpy", "columns", "argmin", "normalised 5x777", "product 64", "two outputs"]
-)
-def test_small_kernels_for_the_sanitizer(name: str) -> None:
-    test_suite(name)
-
-
-@pytest.mark.sanitizer
 @pytest.mark.parametrize(("n", "tile"), [(64, 16), (96, 32)])
 def test_hand_written_shared_memory_product(n: int, tile: int) -> None:
     sink = smem_gemm_ir(n, tile)

@@ -45,14 +45,12 @@ def _spin(gpu: cuda.CUDA) -> cuda.Function:
     return gpu.function(cuda_source(_SPIN, "spin", _SPIN_PARAMS, (1, 1, 1), (1, 1, 1)))
 
 
-@pytest.mark.sanitizer
 def test_run_cuda() -> None:
     y, x = _arrays()
     cuda.run_cuda(axpy_cuda(), "axpy", (4, 1, 1), (32, 1, 1), y, x, 2.0)
     assert np.array_equal(y, 1 + 2 * x)
 
 
-@pytest.mark.sanitizer
 @pytest.mark.parametrize("dtype", DATA, ids=str)
 def test_every_dtype_in_memory_and_by_value(dtype: DType) -> None:
     kind = _UNSIGNED[dtype.itemsize]
@@ -181,6 +179,7 @@ def test_the_cool_protocol(gpu: cuda.CUDA) -> None:
     assert taken["0"].median_s < taken["100000"].median_s < taken["1000000"].median_s < 5e-3
 
 
+@pytest.mark.faults
 def test_out_of_memory(gpu: cuda.CUDA) -> None:
     with pytest.raises(cuda.OutOfMemoryError, match=r"GPU 0 is out of memory: \d+ bytes wanted"):
         gpu.alloc(1 << 50)
@@ -189,7 +188,6 @@ def test_out_of_memory(gpu: cuda.CUDA) -> None:
     assert np.array_equal(y, 1 + 2 * x)
 
 
-@pytest.mark.sanitizer
 def test_dynamic_shared_memory_beyond_48_kb(gpu: cuda.CUDA) -> None:
     size = gpu.target.shared_optin_bytes
     text = f"""extern __shared__ int tile[];
@@ -263,6 +261,7 @@ def test_kernels_unload_with_their_last_reference(gpu: cuda.CUDA) -> None:
     assert free - int(gpu._driver.cuMemGetInfo()[1]) < 32 << 20
 
 
+@pytest.mark.faults
 def test_debug_mode_names_the_kernel_that_failed() -> None:
     """In a process of its own: the context is lost afterwards."""
     program = """

@@ -14,6 +14,8 @@ are one axis), and the reduced axes are numbered by first REDUCE in topological 
 
 from __future__ import annotations
 
+import itertools
+
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
@@ -84,43 +86,56 @@ def _captures(value: UOp, r: UOp, c: UOp) -> bool:
 
 def _merge(root: UOp) -> UOp:
     """Neighbours closed by the same REDUCEs, walked as outer*size + inner by all, are one axis."""
-    stored = {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}
-    pairs: dict[tuple[UOp, UOp], None] = {}
-    for u in toposort(root):
-        if u.op is Ops.REDUCE:
-            for a, b in zip(u.src[1:], u.src[2:], strict=False):
-                if a not in stored and b not in stored:
-                    pairs[a, b] = None
-    for a, b in reversed(pairs):
-        merged = _merge_pair(root, a, b)
-        if merged is not None:
-            return _merge(merged)
+    refused: set[tuple[UOp, UOp]] = set()
+    while wide := _mergeable(root, refused):
+        merged = _merged(root, wide)
+        divided = {s for u in toposort(merged) if u.op in (Ops.IDIV, Ops.MOD) for s in u.src}
+        if told_apart := {pair for pair, r in wide.items() if r in divided}:
+            refused |= told_apart  # once more, without these
+        else:
+            root = merged
     return root
 
 
-def _merge_pair(root: UOp, a: UOp, b: UOp) -> UOp | None:
-    """The graph with axes a and b as one, or None where some node tells them apart."""
-    n = b.arg.size
-    wide = UOp(Ops.RANGE, (), RangeArg(b.arg.axis, a.arg.size * n, b.arg.kind))
-    table = {a: ix.div(wide, n), b: ix.mod(wide, n)}
+def _mergeable(root: UOp, refused: set[tuple[UOp, UOp]]) -> dict[tuple[UOp, UOp], UOp]:
+    """(outer, inner) -> the axis that could be both, for pairs that share no axis."""
+    order = toposort(root)
+    bound = {r for u in order if u.op is Ops.END for r in u.src[1:]}  # no more than once each
+    closers = [u.src[1:] for u in order if u.op is Ops.REDUCE]
+    after: dict[UOp, set[UOp | None]] = {}  # what follows an axis in the REDUCEs that close it
+    before: dict[UOp, set[UOp | None]] = {}
+    for ranges in closers:
+        for a, b in zip((None, *ranges), (*ranges, None), strict=True):
+            if a is not None:
+                after.setdefault(a, set()).add(b)
+            if b is not None:
+                before.setdefault(b, set()).add(a)
+    out: dict[tuple[UOp, UOp], UOp] = {}
+    for ranges in reversed(closers):
+        for a, b in reversed([*itertools.pairwise(ranges)]):
+            together = after[a] == {b} and before[b] == {a}
+            if together and a not in bound and b not in bound and (a, b) not in refused:
+                size = a.arg.size * b.arg.size
+                out[a, b] = UOp(Ops.RANGE, (), RangeArg(b.arg.axis, size, b.arg.kind))
+                bound |= {a, b}
+    return out
+
+
+def _merged(root: UOp, wide: dict[tuple[UOp, UOp], UOp]) -> UOp:
+    """The graph with each pair of axes as one."""
     memo: dict[UOp, UOp] = {}
+    outer, inner = {a: r for (a, _), r in wide.items()}, {b for _, b in wide}
+    for (a, b), r in wide.items():
+        memo[a], memo[b] = ix.div(r, b.arg.size), ix.mod(r, b.arg.size)
     for u in toposort(root):
-        if u in table:
-            memo[u] = table[u]
+        if u in memo:
             continue
-        if u.op is Ops.REDUCE and (a in u.src[1:] or b in u.src[1:]):
-            ranges = list(u.src[1:])
-            if a not in ranges or b not in ranges or ranges.index(b) != ranges.index(a) + 1:
-                return None
-            k = ranges.index(a)
-            src = (memo[u.src[0]], *ranges[:k], wide, *ranges[k + 2 :])
-            memo[u] = derive(u, src)
+        if u.op is Ops.REDUCE:
+            ranges = tuple(outer.get(r, r) for r in u.src[1:] if r not in inner)
+            memo[u] = derive(u, (memo[u.src[0]], *ranges))
             continue
         src = tuple([memo[s] for s in u.src])
         memo[u] = u if src == u.src else ix.remake(u, src)
-    left = toposort(memo[root])
-    if any(u.op in (Ops.IDIV, Ops.MOD) and wide in u.src for u in left):
-        return None
     return memo[root]
 
 
