@@ -139,7 +139,7 @@ def all_steps(root: Path = ROOT) -> list[Step]:
     for tool in ("memcheck", "racecheck"):
         check = (sanitizer or "compute-sanitizer", "--tool", tool, "--error-exitcode", "86")
         options = ("--target-processes", "all", "--report-api-errors", "no")
-        command = (*check, *options, *pytest, "gpu and not faults")
+        command = (*check, *options, *pytest, "gpu and not uninstrumented")
         steps.append(Step(tool, command, 1800, missing=missing))
     scripts = sorted(
         (root / "scratch").glob("*.py"), key=lambda p: ("bench_" not in p.name, p.name)

@@ -159,6 +159,7 @@ def test_a_stream_of_torch(gpu: cuda.CUDA) -> None:
         assert bool((y == 1 + 2 * x).all())  # read on the same stream
 
 
+@pytest.mark.uninstrumented
 def test_events_measure(gpu: cuda.CUDA) -> None:
     spin, out = _spin(gpu), gpu.empty(1, np.int64)
     times = []
@@ -170,6 +171,7 @@ def test_events_measure(gpu: cuda.CUDA) -> None:
     assert 5 < times[2] / times[1] < 20
 
 
+@pytest.mark.uninstrumented
 def test_the_cool_protocol(gpu: cuda.CUDA) -> None:
     spin, out = _spin(gpu), gpu.empty(1, np.int64)
     runs = {n: (lambda n=n: gpu.launch(spin, None, None, out, n)) for n in (0, 100_000, 1_000_000)}
@@ -179,7 +181,7 @@ def test_the_cool_protocol(gpu: cuda.CUDA) -> None:
     assert taken["0"].median_s < taken["100000"].median_s < taken["1000000"].median_s < 5e-3
 
 
-@pytest.mark.faults
+@pytest.mark.uninstrumented
 def test_out_of_memory(gpu: cuda.CUDA) -> None:
     with pytest.raises(cuda.OutOfMemoryError, match=r"GPU 0 is out of memory: \d+ bytes wanted"):
         gpu.alloc(1 << 50)
@@ -241,6 +243,7 @@ def test_the_target_is_this_machine_s(gpu: cuda.CUDA) -> None:
     assert cuda.why_unusable() == ""
 
 
+@pytest.mark.uninstrumented
 def test_kernels_unload_with_their_last_reference(gpu: cuda.CUDA) -> None:
     """Tuning loads thousands: device memory must not grow with them (8 MiB each here)."""
 
@@ -261,7 +264,7 @@ def test_kernels_unload_with_their_last_reference(gpu: cuda.CUDA) -> None:
     assert free - int(gpu._driver.cuMemGetInfo()[1]) < 32 << 20
 
 
-@pytest.mark.faults
+@pytest.mark.uninstrumented
 def test_debug_mode_names_the_kernel_that_failed() -> None:
     """In a process of its own: the context is lost afterwards."""
     program = """
