@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from tests.kernels import param
 from tests.random_kernels import Case, random_case
-from tests.three_ways import agree, compare, random_opts, run_kernel, sum_bound
+from tests.three_ways import REFUSED, agree, compare, random_opts, run_kernel, sum_bound
 from uopc import config
+from uopc.dtype import dtypes
+from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.pipeline import compile
 from uopc.uop.node import UOp, toposort
@@ -80,6 +82,29 @@ def test_nvrtc_takes_random_kernels_and_registers_suffice(rng: random.Random) ->
         used = step.cubin.resources
         assert not used.spills and not used.remarks, (step.opts, used)
         assert reduced or not used.stack_bytes, (step.opts, used)  # CUDA's argument reduction
+
+
+@settings(FEW, max_examples=12)
+@given(DRAWN)
+def test_nvrtc_takes_random_kernels_under_random_opts(rng: random.Random) -> None:
+    """Explicit Opts may spill: the log says so, and the text is right all the same."""
+    case = random_case(rng, most=1000)
+    opts = random_opts(rng, case.bodies, gpu=True)
+    try:
+        kernel = compile(list(case.bodies), opts, "sm_80")
+    except (TargetError, UsageError) as error:
+        assert isinstance(error, TargetError) or any(r in str(error) for r in REFUSED)
+        return
+    assert all(0 < s.cubin.resources.registers <= 255 for s in kernel.steps)
+
+
+def test_a_vector_of_two_bytes_is_a_scalar_for_cuda() -> None:
+    """Zeros of a wide copy: `uint4{}`, but 0 where the vector fits a plain type."""
+    x = param(0, 33, dtype=dtypes.f8e5m2)
+    kernel = compile(x.flip((0,)).flip((0,)).pad(((1, 0),)), Opts(gpu=True, vector={0: 2}), "sm_80")
+    even = compile(x.pad(((2, 0),)), Opts(gpu=True, vector={0: 2}), "sm_80")
+    assert all(k.resources.registers for k in (kernel, even))
+    assert "(unsigned short*)" in even.steps[0].source
 
 
 # ---- what fuzzing found
