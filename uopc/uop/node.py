@@ -517,15 +517,20 @@ def toposort(*roots: UOp) -> list[UOp]:
 def _toposort(roots: Sequence[UOp]) -> list[UOp]:
     seen: set[UOp] = set()
     out: list[UOp] = []
-    stack: list[tuple[UOp, bool]] = [(r, False) for r in reversed(roots)]
+    stack: list[UOp | None] = list(reversed(roots))
     while stack:
-        u, done = stack.pop()
-        if done:
-            out.append(u)
+        u = stack.pop()
+        if u is None:  # the sources of the node below are done
+            done = stack.pop()
+            assert done is not None
+            out.append(done)
         elif u not in seen:
             seen.add(u)
-            stack.append((u, True))
-            stack.extend([(s, False) for s in reversed(u.src) if s not in seen])
+            if u.src:
+                stack += (u, None)
+                stack += u.src[::-1]
+            else:
+                out.append(u)
     return out
 
 
