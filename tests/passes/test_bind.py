@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernels import axpy, outputs, param
 from uopc.dtype import dtypes
-from uopc.errors import TargetError
+from uopc.errors import SpecError, TargetError
 from uopc.kernel import Axis, Dims, Launch
 from uopc.opts import Opts
 from uopc.passes.bind import bind, hardware_ranges
@@ -18,6 +18,7 @@ from uopc.pipeline import gpu_lower, render_cuda
 from uopc.uop.node import UOp, buffer, prod, range_, sink
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, LaunchArg, Ops
+from uopc.uop.spec import Stage, check
 
 MOST = 65535
 
@@ -136,3 +137,13 @@ def test_nothing_to_bind() -> None:
     launch = bind(kernel([], []))
     assert (launch.grid, launch.block) == ((1, 1, 1), (1, 1, 1))
     assert all(u.op is not Ops.RANGE for u in kernel([], []).toposort())
+
+
+@pytest.mark.parametrize("kind", [AxisType.GLOBAL, AxisType.LOCAL])
+def test_hardware_counts_from_zero_by_one(kind: AxisType) -> None:
+    x, r = buffer(0, dtypes.f32, (16,)), range_(4, 0, kind, start=2)
+    odd = sink(x.index(r).store(1.0))
+    with pytest.raises(SpecError, match=r"axis 0 \(test_bind\.py:\d+\) counts from 2 by 1"):
+        bind(odd)
+    with pytest.raises(SpecError, match="hardware counts from 0 by 1, not from 2 by 1"):
+        check(odd, Stage.LOOPS)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uopc.errors import TargetError
+from uopc.errors import SpecError, TargetError
 from uopc.kernel import Axis, Dims, Launch
 from uopc.target import Target
-from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.node import UOp, prod, toposort, where_from
 from uopc.uop.ops import AxisType, LaunchArg, Ops
 
 ANY_GPU = Target("any GPU")  # grid and block limits are the same on all of them
@@ -47,6 +47,12 @@ def bind(root: UOp) -> Launch:
 
 
 def _place(ranges: Sequence[UOp], limits: Dims) -> tuple[Dims, tuple[Axis, ...]]:
+    for r in ranges:
+        if (r.arg.start, r.arg.step) != (0, 1):
+            raise SpecError(
+                f"{r.arg.kind} range of axis {r.arg.axis} ({where_from(r)}) counts from "
+                f"{r.arg.start} by {r.arg.step}; hardware counts from 0 by 1. Put it into the index."
+            )
     sizes = [r.arg.size for r in ranges]
     if len(ranges) <= 3 and all(n <= m for n, m in zip(sizes, limits, strict=False)):
         dims = (*sizes, 1, 1, 1)[:3]

@@ -163,6 +163,8 @@ def _range_rule(u: UOp, graph: _Graph) -> str | None:
         return f"a range runs at least once, this has size {a.size}"
     if a.kind not in STAGE_RANGES[graph.stage]:
         return f"this stage has no {a.kind} ranges"
+    if a.kind in WHOLE_KERNEL and (a.start, a.step) != (0, 1):
+        return f"hardware counts from 0 by 1, not from {a.start} by {a.step}; put it into the index"
     if graph.gpu is False and a.kind in GPU_RANGES:
         return f"native C has no {a.kind} ranges"
     if graph.gpu is True and a.kind is AxisType.THREAD:
