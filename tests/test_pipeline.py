@@ -28,6 +28,7 @@ from uopc.passes.split import split
 from uopc.pipeline import LOWERING, Kernel, Pass, emulate, gpu_lower, launch_dims, render_cuda
 from uopc.render_c import render_c
 from uopc.runtime import cuda, nvrtc
+from uopc.runtime.arrays import DeviceArray
 from uopc.runtime.cache import status
 from uopc.runtime.program import Program
 from uopc.target import CPU, Target
@@ -861,3 +862,13 @@ def test_shared_memory_of_a_hand_written_kernel() -> None:
             TargetError, match=r"kernel big wants 200000 bytes of shared memory a b"
         ):
             render(root, "big", target="sm_80")
+
+
+@pytest.mark.gpu
+def test_outputs_stay_where_the_inputs_are() -> None:
+    gpu = cuda.open_device()
+    there = gpu.to_device(A)
+    made = axpy("cuda")(there)
+    assert isinstance(made, DeviceArray) and made.shape == SHAPE
+    assert np.array_equal(gpu.to_host(made), 2 * A + 1)
+    assert isinstance(axpy("cuda")(A), np.ndarray)

@@ -16,6 +16,7 @@ from uopc import config
 from uopc.choose import cpu as choose_cpu
 from uopc.choose import gpu as choose_gpu
 from uopc.choose.facts import KernelFacts
+from uopc.dtype import DType
 from uopc.errors import DeviceError, TargetError, UsageError
 from uopc.kernel import Dims, ProgramTree, Source
 from uopc.opts import Opts
@@ -34,13 +35,14 @@ from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda as render_cuda_text
 from uopc.render.emulate import render_emulated
 from uopc.runtime import cuda, device, nvrtc
+from uopc.runtime.arrays import is_on_device
 from uopc.runtime.nvrtc import Cubin
 from uopc.runtime.program import Program
 from uopc.runtime.ptxas import Resources
 from uopc.symbolic import simplify
 from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.node import UOp, buffer, prod, toposort
+from uopc.uop.node import Shape, UOp, buffer, prod, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import Stage, check
 from uopc.uop.text import show
@@ -253,6 +255,7 @@ class Kernel:
         """Run on arrays in slot order; the outputs, in `out` if given (an array or a list).
 
         numpy arrays on any device; arrays in device memory on cuda only, used in place on `stream`.
+        Without `out` the outputs are DeviceArrays where an input is in device memory, else numpy's.
         Raises UsageError for a wrong count, dtype, size or layout.
         """
         if len(inputs) != len(self._inputs):
@@ -260,24 +263,26 @@ class Kernel:
                 f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs "
                 f"(slots {list(self._inputs)}), got {len(inputs)}"
             )
-        outs = self._outputs(out)
+        outs = self._outputs(out, any(map(is_on_device, inputs)), stream)
         arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
             zip(self._outs, outs, strict=True)
         )
         for slot, p in self._partials.items():
-            if self.device == "cuda":
-                arrays[slot] = cuda.open_device().empty(p.arg.shape, p.dtype.numpy, stream)
-            else:
-                arrays[slot] = np.empty(p.arg.shape, p.dtype.numpy)
+            arrays[slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
         for n, step in enumerate(self.steps):
             self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
         return outs[0] if len(outs) == 1 else outs
 
-    def _outputs(self, out: Any) -> list[Any]:
+    def _empty(self, shape: Shape, dtype: DType, on_device: bool, stream: Any) -> Any:
+        """Memory for an output or a partial result, on the device where it can stay there."""
+        if on_device and self.device == "cuda":
+            return cuda.open_device().empty(shape, dtype.numpy, stream)
+        return np.empty(shape, dtype.numpy)
+
+    def _outputs(self, out: Any, on_device: bool, stream: Any) -> list[Any]:
         if out is None:
-            return [
-                np.empty(s, d.numpy) for s, d in zip(self.out_shapes, self._dtypes, strict=True)
-            ]
+            made = zip(self.out_shapes, self._dtypes, strict=True)
+            return [self._empty(shape, dtype, on_device, stream) for shape, dtype in made]
         given = list(out) if isinstance(out, (list, tuple)) else [out]
         if len(given) != len(self._outs):
             raise UsageError(

@@ -19,6 +19,7 @@ from uopc.runtime.arrays import (
     check_arguments,
     device_array,
     is_contiguous,
+    is_on_device,
     no_work,
 )
 
@@ -253,3 +254,8 @@ def test_no_work() -> None:
     assert no_work((full,), (4, 0, 1))
     assert not no_work((full, reads_nothing), (1, 1, 1))  # an empty sum still writes its zeros
     assert not no_work((empty, full), (1, 1, 1))
+
+
+def test_what_is_in_gpu_memory() -> None:
+    assert is_on_device(DeviceArray(4096, (2,), dtypes.f32)) and is_on_device(_on_gpu())
+    assert not any(map(is_on_device, (np.zeros(2), np.float32(1), 1.0, [1.0])))

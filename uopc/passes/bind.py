@@ -51,7 +51,8 @@ def _place(ranges: Sequence[UOp], limits: Dims) -> tuple[Dims, tuple[Axis, ...]]
         if (r.arg.start, r.arg.step) != (0, 1):
             raise SpecError(
                 f"{r.arg.kind} range of axis {r.arg.axis} ({where_from(r)}) counts from "
-                f"{r.arg.start} by {r.arg.step}; hardware counts from 0 by 1. Put it into the index."
+                f"{r.arg.start} by {r.arg.step}; hardware counts from 0 by 1. "
+                "Put it into the index."
             )
     sizes = [r.arg.size for r in ranges]
     if len(ranges) <= 3 and all(n <= m for n, m in zip(sizes, limits, strict=False)):

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from uopc.dtype import DType, dtypes
+from uopc.dtype import SIGNED, UNSIGNED, AddrSpace, DType, dtypes
 from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
-from uopc.render.base import PRIMARY, Renderer, Text
+from uopc.render.base import PRIMARY, UNARY, Renderer, Text
 from uopc.target import CPU, Target
-from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.node import UOp, addrspace, memory, prod, toposort
 from uopc.uop.ops import AxisType, Ops
 
 
@@ -19,6 +19,7 @@ class CRenderer(Renderer):
 
     boolean = "_Bool"
     language = "c"
+    vectorised = True
 
     def __init__(self, program: ProgramTree, name: str) -> None:
         super().__init__(program, name)
@@ -27,6 +28,7 @@ class CRenderer(Renderer):
         self.truncates = any(
             u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
         )
+        self.wrapping = {memory(u.src[0]) for u in order if self.vectorised and _adds_signed(u)}
 
     def text(self, u: UOp) -> Text:
         """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused
@@ -43,6 +45,17 @@ class CRenderer(Renderer):
             return text
         self.use(f"whole_{to.name}")
         return f"whole_{to.name}({text[0]})", PRIMARY
+
+    def load(self, u: UOp) -> Text:
+        """Accumulators of signed integers are unsigned.  gcc 12 -O2 adds up the wrong lanes of
+        several signed ones where (int)((unsigned)a + b) stands in the loop and (unsigned)a after it."""
+        text = super().load(u)
+        if memory(u.src[0]) not in self.wrapping:
+            return text
+        return f"({self.type_name(u.dtype)}){text[0]}", UNARY
+
+    def memory_type(self, m: UOp) -> str:
+        return self.ctype[_UNSIGNED[m.dtype]] if m in self.wrapping else super().memory_type(m)
 
     def constant(self, u: UOp) -> str:
         if u.arg.dtype is dtypes.bool:
@@ -119,6 +132,16 @@ class CRenderer(Renderer):
             launch=Launch(one, one),
             target=target,
         )
+
+
+_UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
+
+
+def _adds_signed(u: UOp) -> bool:
+    """A STORE of a sum or product of signed integers into registers."""
+    if u.op is not Ops.STORE or u.src[1].dtype not in SIGNED:
+        return False
+    return addrspace(u.src[0]) is AddrSpace.REG and u.src[1].op in (Ops.ADD, Ops.MUL)
 
 
 def _negated(u: UOp) -> UOp | None:

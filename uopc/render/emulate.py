@@ -46,6 +46,7 @@ class EmulationRenderer(CRenderer):
     """PROGRAM -> C11 without any include, that does what the GPU's threads do."""
 
     language = "emulated"
+    vectorised = False
 
     def __init__(self, program: ProgramTree, name: str, order: str, target: Target) -> None:
         super().__init__(program, name)

@@ -97,6 +97,15 @@ def address(array: Bound) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def is_on_device(value: Any) -> bool:
+    """Is it an array in GPU memory, of ours or of another library?"""
+    if isinstance(value, OWN):
+        return isinstance(value, DeviceArray)
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
+    return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != _DLPACK_CPU
+
+
 def no_work(params: Sequence[Param], grid: Sequence[int]) -> bool:
     """True where a launch could write nothing: no blocks, or only empty outputs."""
     written = [p for p in params if p.written]
