@@ -263,7 +263,7 @@ class Kernel:
                 f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs "
                 f"(slots {list(self._inputs)}), got {len(inputs)}"
             )
-        outs = self._outputs(out, any(map(is_on_device, inputs)), stream)
+        outs = self._outputs(out, inputs, stream)
         arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
             zip(self._outs, outs, strict=True)
         )
@@ -279,8 +279,9 @@ class Kernel:
             return cuda.open_device().empty(shape, dtype.numpy, stream)
         return np.empty(shape, dtype.numpy)
 
-    def _outputs(self, out: Any, on_device: bool, stream: Any) -> list[Any]:
+    def _outputs(self, out: Any, inputs: Sequence[Any], stream: Any) -> list[Any]:
         if out is None:
+            on_device = any(map(is_on_device, inputs))
             made = zip(self.out_shapes, self._dtypes, strict=True)
             return [self._empty(shape, dtype, on_device, stream) for shape, dtype in made]
         given = list(out) if isinstance(out, (list, tuple)) else [out]

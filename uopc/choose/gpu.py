@@ -181,7 +181,8 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     held, streams = facts.held(axis), max(1, facts.streams(axis))
     last = kept[-1] if kept else None
     out: list[Opts] = []
-    wide = max(1, 16 // v) * v  # elements of a thread: 16, or one vector where that is more
+    # elements of a thread: 16, or 32 where each exchange is dear (argmax), or one vector at least
+    wide = max(1, (32 if _indices(facts) else 16) // v) * v
     if n <= 32 * v:
         s = _Sizes(facts)
         s.vector[axis], s.local[axis] = v, pow2_at_least(-(-n // v))
@@ -201,7 +202,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     copies = -(-n // (local * v))
     carried = copies * v * words * streams  # registers of a row that stays
     fits = carried <= 96 and local * (REGISTERS_EARLY + carried) <= aim.target.registers_per_sm
-    if fits and (held or copies * v <= 16):  # the row stays in registers: read once, written once
+    if fits and (held or copies * v <= wide):  # the row stays in registers: read once, written once
         s = _Sizes(facts)
         s.local[axis], s.upcast[axis], s.vector[axis] = local, copies, v
         _more_rows(facts, aim, s, axis, last, local)

@@ -47,8 +47,8 @@ class CRenderer(Renderer):
         return f"whole_{to.name}({text[0]})", PRIMARY
 
     def load(self, u: UOp) -> Text:
-        """Accumulators of signed integers are unsigned.  gcc 12 -O2 adds up the wrong lanes of
-        several signed ones where (int)((unsigned)a + b) stands in the loop and (unsigned)a after it."""
+        """A few accumulators of signed integers are unsigned.  gcc 12 at -O2 adds up wrong lanes of
+        2 to 4 signed ones where (int)((unsigned)a + b) stands in a loop and (unsigned)a after it."""
         text = super().load(u)
         if memory(u.src[0]) not in self.wrapping:
             return text
@@ -134,14 +134,17 @@ class CRenderer(Renderer):
         )
 
 
+#: accumulators that gcc takes together
+FEW = 4
 _UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
 
 
 def _adds_signed(u: UOp) -> bool:
-    """A STORE of a sum or product of signed integers into registers."""
-    if u.op is not Ops.STORE or u.src[1].dtype not in SIGNED:
+    """A STORE of sums or products of signed integers into a few registers."""
+    if u.op is not Ops.STORE or addrspace(u.src[0]) is not AddrSpace.REG:
         return False
-    return addrspace(u.src[0]) is AddrSpace.REG and u.src[1].op in (Ops.ADD, Ops.MUL)
+    few = 1 < prod(memory(u.src[0]).arg.shape) <= FEW
+    return few and u.src[1].dtype in SIGNED and u.src[1].op in (Ops.ADD, Ops.MUL)
 
 
 def _negated(u: UOp) -> UOp | None:

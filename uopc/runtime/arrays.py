@@ -101,9 +101,9 @@ def is_on_device(value: Any) -> bool:
     """Is it an array in GPU memory, of ours or of another library?"""
     if isinstance(value, OWN):
         return isinstance(value, DeviceArray)
-    if hasattr(value, "__cuda_array_interface__"):
-        return True
-    return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != _DLPACK_CPU
+    if hasattr(value, "__dlpack_device__"):
+        return bool(value.__dlpack_device__()[0] != _DLPACK_CPU)
+    return hasattr(value, "__cuda_array_interface__")
 
 
 def no_work(params: Sequence[Param], grid: Sequence[int]) -> bool:
