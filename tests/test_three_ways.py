@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -30,30 +29,36 @@ DRAWN = st.randoms(use_true_random=False)
 FEW = settings(max_examples=50, suppress_health_check=[*HealthCheck])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiler() -> Iterator[None]:
-    """tcc where it is installed: hypothesis' kernels are compiled once and run once."""
+def checked(case: Case, opts: Opts | None, target: str) -> None:
+    """`agree` with every stage checked.
+
+    tcc, where it is installed, compiles what is emulated: that runs once.  Native C is compiled as
+    it is for users, for what an optimiser makes of it.
+    """
+    tcc = "tcc" if target != "cpu" and shutil.which("tcc") else ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UOPC_CC", "tcc" if shutil.which("tcc") else "")
+        patch.setenv("UOPC_CC", tcc)
         patch.setenv("UOPC_CHECK_SPEC", "1")
         patch.setenv("UOPC_CACHE_MB", "0")
         config.current.cache_clear()
-        yield
-    config.current.cache_clear()
+        try:
+            agree(case, opts, target)
+        finally:
+            config.current.cache_clear()
 
 
 @FEW
 @given(DRAWN)
 def test_random_opts_on_an_emulated_gpu(rng: random.Random) -> None:
     case = random_case(rng, most=1000)
-    agree(case, random_opts(rng, case.bodies, gpu=True), "emulated")
+    checked(case, random_opts(rng, case.bodies, gpu=True), "emulated")
 
 
 @FEW
 @given(DRAWN)
 def test_random_opts_on_a_cpu(rng: random.Random) -> None:
     case = random_case(rng, most=1000)
-    agree(case, random_opts(rng, case.bodies, gpu=False), "cpu")
+    checked(case, random_opts(rng, case.bodies, gpu=False), "cpu")
 
 
 @FEW
@@ -61,7 +66,7 @@ def test_random_opts_on_a_cpu(rng: random.Random) -> None:
 def test_automatic_opts(rng: random.Random) -> None:
     case = random_case(rng, most=1000)
     for target in ("emulated", "cpu"):
-        agree(case, None, target)
+        checked(case, None, target)
 
 
 @pytest.mark.parametrize("target", ["emulated", "cpu"])
@@ -69,7 +74,7 @@ def test_automatic_opts(rng: random.Random) -> None:
 def test_kernels_of_fixed_seeds(seed: int, target: str) -> None:
     """The same in every run, so that a change of a pass shows here first."""
     case = random_case(random.Random(seed), most=2000)
-    agree(case, random_opts(random.Random(seed), case.bodies, gpu=target != "cpu"), target)
+    checked(case, random_opts(random.Random(seed), case.bodies, gpu=target != "cpu"), target)
 
 
 @settings(FEW, max_examples=12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -108,3 +110,20 @@ def test_reduced_axes_that_something_tells_apart_are_two() -> None:
 def test_axes_of_other_sizes_are_never_shared() -> None:
     a, b = param(0, 4, 6).reduce(Ops.MAX, 1), param(1, 4, 8).reduce(Ops.MAX, 1)
     assert reduced_axes(share(rangeify([a + b], outputs([a])))) == {1, 2}
+
+
+def test_many_reductions_merge_without_recursion() -> None:
+    n, x = 70, param(0, 3, 200)
+    total = None
+    for k in range(2, n + 2):
+        row = x.shrink(((0, 3), (0, 2 * k))).reshape((3, 2, k)).reduce(Ops.MAX, 2)
+        total = row if total is None else total + row
+    assert total is not None
+    before = rangeify([total], outputs([total]))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 60)
+    try:
+        after = share(before)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(axes_of(before)) == 1 + 2 * n and len(axes_of(after)) == 1 + n

@@ -510,11 +510,11 @@ class Renderer:
 
     def declare(self, m: UOp) -> None:
         size = prod(m.arg.shape)
-        self.put(f"{self.qualifier(m)}{self.memory_type(m)} {self.memory_name(m)}[{size}];")
+        self.put(f"{self.qualifier(m)}{self.element_type(m.dtype)} {self.memory_name(m)}[{size}];")
 
-    def memory_type(self, m: UOp) -> str:
-        """The C type of an element of an allocation."""
-        return self.type_name(m.dtype)
+    def element_type(self, d: DType) -> str:
+        """The C type of an element of a memory."""
+        return self.type_name(d)
 
     def qualifier(self, m: UOp) -> str:
         return ""

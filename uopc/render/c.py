@@ -10,7 +10,7 @@ from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
 from uopc.render.base import PRIMARY, UNARY, Renderer, Text
 from uopc.target import CPU, Target
-from uopc.uop.node import UOp, addrspace, memory, prod, toposort
+from uopc.uop.node import UOp, addrspace, prod, toposort
 from uopc.uop.ops import AxisType, Ops
 
 
@@ -28,7 +28,7 @@ class CRenderer(Renderer):
         self.truncates = any(
             u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
         )
-        self.wrapping = {memory(u.src[0]) for u in order if self.vectorised and _adds_signed(u)}
+        self.wraps = self.vectorised and any(map(_adds_signed, order))
 
     def text(self, u: UOp) -> Text:
         """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused
@@ -47,15 +47,17 @@ class CRenderer(Renderer):
         return f"whole_{to.name}({text[0]})", PRIMARY
 
     def load(self, u: UOp) -> Text:
-        """A few accumulators of signed integers are unsigned.  gcc 12 at -O2 adds up wrong lanes of
-        2 to 4 signed ones where (int)((unsigned)a + b) stands in a loop and (unsigned)a after it."""
-        text = super().load(u)
-        if memory(u.src[0]) not in self.wrapping:
-            return text
-        return f"({self.type_name(u.dtype)}){text[0]}", UNARY
+        """Where signed integers are added up, their memories are unsigned and what is read is cast:
+        gcc 12 -O2 takes wrong lanes of several accumulators where (int)((unsigned)a + b) stands in
+        a loop and (unsigned)a after it."""
+        text, binds = super().load(u)
+        if not self.wraps or u.dtype not in SIGNED:
+            return text, binds
+        inside = text if binds >= UNARY else f"({text})"
+        return f"({self.type_name(u.dtype)}){inside}", UNARY
 
-    def memory_type(self, m: UOp) -> str:
-        return self.ctype[_UNSIGNED[m.dtype]] if m in self.wrapping else super().memory_type(m)
+    def element_type(self, d: DType) -> str:
+        return self.ctype[_UNSIGNED[d]] if self.wraps and d in SIGNED else super().element_type(d)
 
     def constant(self, u: UOp) -> str:
         if u.arg.dtype is dtypes.bool:
@@ -91,7 +93,7 @@ class CRenderer(Renderer):
         """One local name per parameter."""
         out = []
         for i, p in enumerate(self.program.params):
-            c = self.type_name(p.dtype)
+            c = self.element_type(p.dtype) if not p.scalar else self.type_name(p.dtype)
             if p.scalar:
                 out.append(f"const {c} p{p.slot} = *(const {c}*)args[{i}];")
             else:
@@ -134,17 +136,13 @@ class CRenderer(Renderer):
         )
 
 
-#: accumulators that gcc takes together
-FEW = 4
 _UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
 
 
 def _adds_signed(u: UOp) -> bool:
-    """A STORE of sums or products of signed integers into a few registers."""
-    if u.op is not Ops.STORE or addrspace(u.src[0]) is not AddrSpace.REG:
-        return False
-    few = 1 < prod(memory(u.src[0]).arg.shape) <= FEW
-    return few and u.src[1].dtype in SIGNED and u.src[1].op in (Ops.ADD, Ops.MUL)
+    """A STORE of a sum or product of signed integers into registers."""
+    registers = u.op is Ops.STORE and addrspace(u.src[0]) is AddrSpace.REG
+    return registers and u.src[1].dtype in SIGNED and u.src[1].op in (Ops.ADD, Ops.MUL)
 
 
 def _negated(u: UOp) -> UOp | None:

@@ -1,0 +1,350 @@
+"""dtype and shape of a new node, and what is wrong with it.
+
+Called while a node is built, so that the error carries the user's own line.  Each function takes
+the sources and the argument of its ops and returns (dtype, shape), or raises UsageError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from uopc.dtype import DType, dtypes
+from uopc.errors import UsageError
+from uopc.uop.ops import (
+    BINARY,
+    COMPARE,
+    UNARY_FLOAT,
+    Combine,
+    Ops,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+)
+from uopc.uop.origin import here
+
+if TYPE_CHECKING:
+    from uopc.uop.node import UOp
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+def prod(xs: Iterable[int]) -> int:
+    """The product; 1 for nothing."""
+    return math.prod(xs)
+
+
+def memory(u: UOp) -> UOp:
+    """The BUFFER or ALLOC that an INDEX, or a version of it, stands for."""
+    while u.op in (Ops.AFTER, Ops.INDEX):
+        u = u.src[0]
+    return u
+
+
+Inferred: TypeAlias = tuple[DType, Shape]
+
+
+def _fail(what: str, message: str) -> UsageError:
+    return UsageError(f"{what} at {here()}: {message}")
+
+
+def _same_shape(op: Ops, src: tuple[UOp, ...]) -> Shape:
+    """The common shape; scalars (shape ()) go with any."""
+    shape = src[0].shape
+    for s in src[1:]:
+        if s.shape != shape:
+            if not shape:
+                shape = s.shape
+            elif s.shape:
+                shapes = " and ".join(str(x.shape) for x in src)
+                raise _fail(
+                    op.name, f"shapes differ: {shapes}. Reshape and expand one to the other."
+                )
+    return shape
+
+
+def _binary(op: Ops) -> Callable[[tuple[UOp, ...], Any], Inferred]:
+    def infer(src: tuple[UOp, ...], arg: Any) -> Inferred:
+        a, b = src
+        dtype = a.dtype
+        if dtype is not b.dtype:
+            raise _fail(op.name, f"dtypes differ: {a.dtype} and {b.dtype}. Cast one of them.")
+        if op in COMPARE:
+            if dtype.storage or dtype is dtypes.void:
+                raise _fail(op.name, f"{dtype} is not compared; cast to f32 first")
+            return dtypes.bool, _same_shape(op, src) if a.shape != b.shape else a.shape
+        if op is Ops.DIV:
+            ok = dtype.is_float
+        elif op in (Ops.IDIV, Ops.MOD):
+            ok = dtype.is_int
+        elif op in (Ops.SHL, Ops.SHR):
+            ok = dtype.is_data_int
+        elif op in (Ops.AND, Ops.OR, Ops.XOR):
+            ok = dtype.is_data_int or dtype is dtypes.bool
+        elif op in (Ops.MAX, Ops.MIN):
+            ok = dtype is not dtypes.void
+        else:
+            ok = dtype.is_float or dtype.is_int
+        if not ok or dtype.storage:
+            hint = {Ops.DIV: " (// divides integers)", Ops.IDIV: " (/ divides floats)"}.get(op, "")
+            hint = " (fp8 is storage: cast to f32)" if dtype.storage else hint
+            raise _fail(op.name, f"not defined for {dtype}{hint}")
+        return dtype, a.shape if a.shape == b.shape else _same_shape(op, src)
+
+    return infer
+
+
+def _unary(op: Ops) -> Callable[[tuple[UOp, ...], Any], Inferred]:
+    def infer(src: tuple[UOp, ...], arg: Any) -> Inferred:
+        (a,) = src
+        d = a.dtype
+        if op is Ops.NEG:
+            ok = d.is_float or d.is_int
+        elif op is Ops.NOT:
+            ok = d.is_data_int or d is dtypes.bool
+        else:
+            ok = d.is_float
+        if not ok or d.storage:
+            raise _fail(
+                op.name,
+                f"not defined for {d}" + (" (fp8 is storage: cast to f32)" if d.storage else ""),
+            )
+        return d, a.shape
+
+    return infer
+
+
+def _cast(src: tuple[UOp, ...], arg: DType) -> Inferred:
+    if not isinstance(arg, DType) or arg is dtypes.void or src[0].dtype is dtypes.void:
+        raise _fail("CAST", f"cannot cast {src[0].dtype} to {arg}")
+    return arg, src[0].shape
+
+
+def _bitcast(src: tuple[UOp, ...], arg: DType) -> Inferred:
+    if arg.bits != src[0].dtype.bits or dtypes.index in (arg, src[0].dtype):
+        raise _fail("BITCAST", f"{src[0].dtype} and {arg} differ in size")
+    return arg, src[0].shape
+
+
+def _where(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    condition, x, y = src
+    if condition.dtype is not dtypes.bool:
+        raise _fail(
+            "WHERE", f"the condition is {condition.dtype}, not bool. Compare it with .ne(0)."
+        )
+    if x.dtype is not y.dtype:
+        raise _fail("WHERE", f"dtypes differ: {x.dtype} and {y.dtype}. Cast one of them.")
+    return x.dtype, _same_shape(Ops.WHERE, src)
+
+
+def _fma(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    a = src[0]
+    if not a.dtype.is_float or a.dtype.storage or any(s.dtype is not a.dtype for s in src):
+        raise _fail(
+            "FMA", f"wants three floats of one dtype, got {', '.join(str(s.dtype) for s in src)}"
+        )
+    return a.dtype, _same_shape(Ops.FMA, src)
+
+
+def _buffer(src: tuple[UOp, ...], arg: ParamArg) -> Inferred:
+    if arg.dtype in (dtypes.void, dtypes.index):
+        raise _fail("BUFFER", f"memory holds data, not {arg.dtype}")
+    if any(n < 0 for n in arg.shape):
+        raise _fail("BUFFER", f"a size is negative in shape {arg.shape}")
+    return arg.dtype, arg.shape
+
+
+def _index(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    if len(src) != 2 or src[1].dtype is not dtypes.index:
+        got = src[1].dtype if len(src) > 1 else "nothing"
+        raise _fail(
+            "INDEX",
+            f"wants (memory, offset of dtype index), got {got}. Cast with .cast(dtypes.index).",
+        )
+    return memory(src[0]).dtype, ()
+
+
+def _load(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    if src[0].op is not Ops.INDEX or len(src) not in (1, 3):
+        raise _fail(
+            "LOAD",
+            "wants an INDEX, or an INDEX, a gate and another value; "
+            f"got {src[0].op}, {len(src)} sources",
+        )
+    if len(src) == 3 and (src[1].dtype is not dtypes.bool or src[2].dtype is not src[0].dtype):
+        raise _fail(
+            "LOAD",
+            f"gate {src[1].dtype} must be bool and the other value {src[2].dtype} "
+            f"must be {src[0].dtype}",
+        )
+    return src[0].dtype, ()
+
+
+def _store(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    if src[0].op is not Ops.INDEX or len(src) not in (2, 3):
+        raise _fail(
+            "STORE",
+            f"wants an INDEX, a value and perhaps a gate; got {src[0].op}, {len(src)} sources",
+        )
+    if src[1].dtype is not src[0].dtype:
+        raise _fail(
+            "STORE", f"the value is {src[1].dtype}, the memory {src[0].dtype}. Cast the value."
+        )
+    if len(src) == 3 and src[2].dtype is not dtypes.bool:
+        raise _fail("STORE", f"the gate is {src[2].dtype}, not bool")
+    return dtypes.void, ()
+
+
+def _like_first(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    return src[0].dtype, src[0].shape
+
+
+def _range(src: tuple[UOp, ...], arg: RangeArg) -> Inferred:
+    if arg.size < 0 or arg.step == 0:
+        raise _fail("RANGE", f"size {arg.size} must not be negative, step {arg.step} not zero")
+    return dtypes.index, ()
+
+
+def _end(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    if any(r.op is not Ops.RANGE for r in src[1:]):
+        raise _fail("END", f"closes ranges, got {', '.join(r.op.name for r in src[1:])}")
+    return dtypes.void, ()
+
+
+def _void(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    return dtypes.void, ()
+
+
+def _reshape(src: tuple[UOp, ...], arg: Shape) -> Inferred:
+    if any(n < 0 for n in arg) or prod(arg) != prod(src[0].shape):
+        raise _fail(
+            "RESHAPE",
+            f"{arg} has {prod(arg)} elements, shape {src[0].shape} has {prod(src[0].shape)}",
+        )
+    return src[0].dtype, arg
+
+
+def _expand(src: tuple[UOp, ...], arg: Shape) -> Inferred:
+    old = src[0].shape
+    if len(old) != len(arg) or any(a != b and a != 1 for a, b in zip(old, arg, strict=True)):
+        raise _fail("EXPAND", f"shape {old} cannot become {arg}: only axes of size 1 repeat")
+    return src[0].dtype, arg
+
+
+def _permute(src: tuple[UOp, ...], arg: tuple[int, ...]) -> Inferred:
+    if sorted(arg) != list(range(len(src[0].shape))):
+        raise _fail(
+            "PERMUTE", f"{arg} is no order of the {len(src[0].shape)} axes of shape {src[0].shape}"
+        )
+    return src[0].dtype, tuple(src[0].shape[a] for a in arg)
+
+
+def _shrink(src: tuple[UOp, ...], arg: tuple[tuple[int, int], ...]) -> Inferred:
+    shape = src[0].shape
+    if len(arg) != len(shape) or any(
+        not 0 <= b <= e <= n for (b, e), n in zip(arg, shape, strict=True)
+    ):
+        raise _fail("SHRINK", f"{arg} does not lie inside shape {shape}")
+    return src[0].dtype, tuple(e - b for b, e in arg)
+
+
+def _pad(src: tuple[UOp, ...], arg: tuple[tuple[int, int], ...]) -> Inferred:
+    x, value = src
+    if len(arg) != len(x.shape) or any(b < 0 or a < 0 for b, a in arg):
+        raise _fail("PAD", f"{arg} must give two sizes >= 0 for each axis of shape {x.shape}")
+    if value.dtype is not x.dtype or value.shape:
+        raise _fail(
+            "PAD", f"the value is {value.dtype} of shape {value.shape}, must be a scalar {x.dtype}"
+        )
+    return x.dtype, tuple(b + n + a for n, (b, a) in zip(x.shape, arg, strict=True))
+
+
+def _flip(src: tuple[UOp, ...], arg: tuple[int, ...]) -> Inferred:
+    if len(set(arg)) != len(arg) or any(not 0 <= a < len(src[0].shape) for a in arg):
+        raise _fail("FLIP", f"{arg} are not different axes of shape {src[0].shape}")
+    return src[0].dtype, src[0].shape
+
+
+def check_reduced(x: UOp, n: int, combine: Combine) -> None:
+    if not 0 < n <= len(x.shape):
+        raise _fail("REDUCE", f"cannot reduce the last {n} axes of shape {x.shape}")
+    if prod(x.shape[len(x.shape) - n :]) == 0 and combine not in (
+        Combine.ADD,
+        Combine.MUL,
+        Combine.OR,
+        Combine.XOR,
+    ):
+        raise _fail(
+            "REDUCE", f"{combine!r} of no elements has no value (shape {x.shape}, last {n} axes)"
+        )
+
+
+def _reduce(src: tuple[UOp, ...], arg: ReduceArg) -> Inferred:
+    x, tupled = src[0], arg.combine in (Combine.ARGMAX, Combine.ARGMIN)
+    if tupled != (tuple_of(x) is not None):
+        raise _fail(
+            "REDUCE", f"{arg.combine!r} reduces {'a TUPLE' if tupled else 'one value'}, got {x.op}"
+        )
+    bits = arg.combine in (Combine.AND, Combine.OR, Combine.XOR)
+    if not tupled and ((bits and x.dtype.is_float) or x.dtype.storage or x.dtype is dtypes.void):
+        raise _fail("REDUCE", f"{arg.combine!r} is not defined for {x.dtype}")
+    if x.dtype is dtypes.bool and arg.combine in (Combine.ADD, Combine.MUL):
+        raise _fail("REDUCE", f"{arg.combine!r} of bool: cast to an integer first")
+    if arg.axes:
+        check_reduced(x, arg.axes, arg.combine)
+        return x.dtype, x.shape[: len(x.shape) - arg.axes]
+    if any(r.op is not Ops.RANGE for r in src[1:]):
+        raise _fail("REDUCE", "without a number of axes it closes ranges")
+    return x.dtype, x.shape
+
+
+def _tuple(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    return dtypes.void, _same_shape(Ops.TUPLE, src)
+
+
+def _item(src: tuple[UOp, ...], arg: int) -> Inferred:
+    t = tuple_of(src[0])
+    if t is None or not 0 <= arg < len(t.src):
+        raise _fail("ITEM", f"{src[0].op} has no value {arg}")
+    return t.src[arg].dtype, src[0].shape
+
+
+def tuple_of(u: UOp) -> UOp | None:
+    """The TUPLE whose values a node carries (through REDUCE, STAGE, SHUFFLE), or None."""
+    while u.op in (Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
+        u = u.src[0]
+    return u if u.op is Ops.TUPLE else None
+
+
+INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
+    **{op: _binary(op) for op in BINARY},
+    **{op: _unary(op) for op in (*UNARY_FLOAT, Ops.NEG, Ops.NOT)},
+    Ops.CAST: _cast,
+    Ops.BITCAST: _bitcast,
+    Ops.WHERE: _where,
+    Ops.FMA: _fma,
+    Ops.CONST: lambda src, arg: (arg.dtype, ()),
+    Ops.BUFFER: _buffer,
+    Ops.ALLOC: _buffer,
+    Ops.INDEX: _index,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.AFTER: _like_first,
+    Ops.RANGE: _range,
+    Ops.END: _end,
+    Ops.BARRIER: _void,
+    Ops.SINK: _void,
+    Ops.RESHAPE: _reshape,
+    Ops.EXPAND: _expand,
+    Ops.PERMUTE: _permute,
+    Ops.SHRINK: _shrink,
+    Ops.PAD: _pad,
+    Ops.FLIP: _flip,
+    Ops.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
+    Ops.REDUCE: _reduce,
+    Ops.TUPLE: _tuple,
+    Ops.ITEM: _item,
+    Ops.STAGE: _like_first,
+    Ops.SHUFFLE: _like_first,
+}
