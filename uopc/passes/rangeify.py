@@ -24,7 +24,7 @@ Request = tuple[
     UOp, tuple[UOp, ...], UOp
 ]  # a shaped value, its indices, the gate under which it matters
 
-#: dtypes whose sums and products accumulate in f32 and round once (DESIGN, "What the numbers mean")
+#: dtypes whose sums and products accumulate in f32 and round once (the book's appendix A)
 NARROW_FLOATS = (dtypes.f16, dtypes.bf16)
 
 

@@ -2,7 +2,7 @@
 
 `FN` at the start of a text is replaced by the language's words for an inline function.  What has a
 better spelling in one language (an instruction, a built-in) is overridden there.
-Meaning: DESIGN, "What the numbers mean"; the oracle is `uopc/uop/numbers.py`.
+Meaning: the book's appendix A; the oracle is `uopc/uop/numbers.py`.
 """
 
 from __future__ import annotations
