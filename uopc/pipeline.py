@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from uopc import config
 from uopc.choose import cpu as choose_cpu
 from uopc.choose import gpu as choose_gpu
 from uopc.choose.facts import KernelFacts
-from uopc.dtype import DType
+from uopc.compiled import Kernel as Kernel  # also for those who look for it here
+from uopc.compiled import Step as Step
+from uopc.compiled import render_for
 from uopc.errors import DeviceError, TargetError, UsageError
 from uopc.kernel import Dims, ProgramTree, Source
 from uopc.opts import Opts
@@ -34,18 +33,13 @@ from uopc.passes.vectorise import vectorise
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda as render_cuda_text
 from uopc.render.emulate import render_emulated
-from uopc.runtime import cuda, device, nvrtc
-from uopc.runtime.arrays import is_on_device
-from uopc.runtime.nvrtc import Cubin
-from uopc.runtime.program import Program
-from uopc.runtime.ptxas import Resources
+from uopc.runtime import cuda, device
 from uopc.symbolic import simplify
 from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.node import Shape, UOp, buffer, prod, toposort
+from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import Stage, check
-from uopc.uop.text import show
 
 Trace = list[tuple[str, UOp]]
 
@@ -115,194 +109,7 @@ def finish(root: UOp) -> ProgramTree:
     return linearize(legalise(root))
 
 
-# ---- the compiled kernel
-@dataclass(frozen=True)
-class Step:
-    """One launch of a compiled kernel: the graph in LOOPS, its Opts, its tree and its text.
-
-    runs is the text that its device runs: the source, or its emulation where there is no such GPU.
-    """
-
-    sink: UOp = field(repr=False)
-    opts: Opts
-    program: ProgramTree = field(repr=False)
-    source: Source = field(repr=False)
-    runs: Source = field(repr=False)
-    trace: tuple[tuple[str, UOp], ...] = field(repr=False)
-
-    @property
-    def launch_dims(self) -> tuple[Dims, Dims]:
-        """((grid x, y, z), (block x, y, z))."""
-        return self.program.launch.grid, self.program.launch.block
-
-    @property
-    def cubin(self) -> Cubin:
-        """Machine code and resources, from NVRTC; no GPU is needed.  Raises UsageError on cpu."""
-        return nvrtc.compile_cubin(self.cuda_source, self.source.name, self.source.target)
-
-    @property
-    def cuda_source(self) -> Source:
-        """The CUDA text of this step (the source itself, unless that is the emulation).
-
-        Raises UsageError on cpu.
-        """
-        if not self.source.target.is_gpu:
-            raise UsageError(
-                f"kernel {self.source.name} is for cpu; CUDA text and a cubin need a GPU target "
-                "such as target='sm_90a'"
-            )
-        if self.source.language == "cuda":
-            return self.source
-        return render_cuda_text(self.program, self.source.name, self.source.target)
-
-
-class Kernel:
-    """What `compile` gives: call it with the inputs in slot order.
-
-    Attributes
-    ----------
-    steps: its launches; more than one where a reduction is split over the grid.
-    device: "cpu", "emulated" or "cuda"; target: the Target it was rendered for.
-    out_shapes: the shapes of its outputs.
-    """
-
-    def __init__(
-        self,
-        steps: tuple[Step, ...],
-        how: str,
-        on: Target,
-        bodies: Sequence[UOp],
-        outs: Sequence[UOp],
-        partials: Sequence[UOp],
-    ) -> None:
-        self.steps, self.device, self.target = steps, how, on
-        self.out_shapes = tuple(b.shape for b in bodies)
-        self._dtypes = tuple(b.dtype for b in bodies)
-        self._outs = tuple(o.arg.slot for o in outs)
-        self._partials = {p.arg.slot: p for p in partials}
-        params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
-        self._inputs = tuple(sorted(params))
-        self._programs: list[Program] | None = None
-
-    @property
-    def opts(self) -> Opts:
-        """The Opts of the first step."""
-        return self.steps[0].opts
-
-    @property
-    def source(self) -> Source:
-        """The text of the only step, with the user's file and line as comments.
-
-        Raises UsageError where there are several (see `.steps`; their `.source` has no comments: it
-        is what gets compiled and cached).
-        """
-        step = self._only("source")
-        return _render(
-            step.program, step.source.name, step.source.language, self.target, origins=True
-        )
-
-    @property
-    def launch_dims(self) -> tuple[Dims, Dims]:
-        """((grid x, y, z), (block x, y, z)) of the only step."""
-        return self._gpu("launch_dims").launch_dims
-
-    @property
-    def cubin(self) -> bytes:
-        """The ELF file of the only step."""
-        return self._gpu("cubin").cubin.code
-
-    @property
-    def ptx(self) -> str:
-        """The PTX of the only step: to read, never to ship."""
-        step = self._gpu("ptx")
-        return nvrtc.compile_ptx(step.cuda_source, step.source.name, step.source.target)
-
-    @property
-    def sass(self) -> str:
-        """Its instructions.  Raises ToolchainError where no disassembler is installed."""
-        return self._gpu("sass").cubin.sass
-
-    @property
-    def resources(self) -> Resources:
-        """Registers, shared, stack and spill bytes of the only step, from ptxas."""
-        return self._gpu("resources").cubin.resources
-
-    def _only(self, what: str) -> Step:
-        if len(self.steps) > 1:
-            raise UsageError(
-                f"the kernel has {len(self.steps)} steps; ask each one: "
-                f"[s.{what} for s in kernel.steps]"
-            )
-        return self.steps[0]
-
-    def _gpu(self, what: str) -> Step:
-        if not self.target.is_gpu:
-            raise UsageError(
-                f"Kernel.{what} is for GPU targets, this kernel is for cpu. Compile it with "
-                "target='sm_90a' or the like."
-            )
-        return self._only(what)
-
-    def explain(self) -> str:
-        """The graph after every pass, and the Opts, of each step."""
-        parts = []
-        for n, step in enumerate(self.steps):
-            parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
-            parts += [f"-- {name}\n{show(graph)}" for name, graph in step.trace]
-        return "\n\n".join(parts)
-
-    def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:
-        """Run on arrays in slot order; the outputs, in `out` if given (an array or a list).
-
-        numpy arrays on any device; arrays in device memory on cuda only, used in place on `stream`.
-        Without `out` the outputs are DeviceArrays where an input is in device memory, else numpy's.
-        Raises UsageError for a wrong count, dtype, size or layout.
-        """
-        if len(inputs) != len(self._inputs):
-            raise UsageError(
-                f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs "
-                f"(slots {list(self._inputs)}), got {len(inputs)}"
-            )
-        outs = self._outputs(out, inputs, stream)
-        arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
-            zip(self._outs, outs, strict=True)
-        )
-        for slot, p in self._partials.items():
-            arrays[slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
-        for n, step in enumerate(self.steps):
-            self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
-        return outs[0] if len(outs) == 1 else outs
-
-    def _empty(self, shape: Shape, dtype: DType, on_device: bool, stream: Any) -> Any:
-        """Memory for an output or a partial result, on the device where it can stay there."""
-        if on_device and self.device == "cuda":
-            return cuda.open_device().empty(shape, dtype.numpy, stream)
-        return np.empty(shape, dtype.numpy)
-
-    def _outputs(self, out: Any, inputs: Sequence[Any], stream: Any) -> list[Any]:
-        if out is None:
-            on_device = any(map(is_on_device, inputs))
-            made = zip(self.out_shapes, self._dtypes, strict=True)
-            return [self._empty(shape, dtype, on_device, stream) for shape, dtype in made]
-        given = list(out) if isinstance(out, (list, tuple)) else [out]
-        if len(given) != len(self._outs):
-            raise UsageError(
-                f"the kernel has {len(self._outs)} outputs, out= holds {len(given)} arrays"
-            )
-        return given
-
-    def _launch(self, n: int, step: Step, arrays: list[Any], stream: Any) -> None:
-        if self.device == "cuda":
-            cuda.run_cuda(step.source, step.source.name, *step.launch_dims, *arrays, stream=stream)
-            return
-        if self._programs is None:
-            self._programs = [Program(s.runs, s.runs.name) for s in self.steps]
-        self._programs[n](*arrays)
-
-    def __repr__(self) -> str:
-        return f"Kernel({self.steps[0].source.name}, {self.device}, {self.target}, {self.opts})"
-
-
+# ---- a body to a kernel that runs (what it is: compiled.py)
 def compile(
     body: UOp | Sequence[UOp],
     opts: Opts | None = None,
@@ -416,22 +223,13 @@ def _step(root: UOp, opts: Opts, name: str, how: str, language: str, on: Target)
     trace: Trace = [("index", root)]
     sink = lower(root, opts, trace)
     tree = linearize(sink)
-    source = _render(tree, name, language, on)
+    source = render_for(tree, name, language, on)
     runs = (
-        _render(tree, name, "emulated", on) if (how, language) == ("emulated", "cuda") else source
+        render_for(tree, name, "emulated", on)
+        if (how, language) == ("emulated", "cuda")
+        else source
     )
     return Step(sink, opts, tree, source, runs, tuple(trace))
-
-
-def _render(
-    tree: ProgramTree, name: str, language: str, on: Target, origins: bool = False
-) -> Source:
-    """The text of a kernel in one language."""
-    if language == "cuda":
-        return render_cuda_text(tree, name, on, origins)
-    if language == "c":
-        return render_c(tree, name, origins)
-    return render_emulated(tree, name, target=on, origins=origins)
 
 
 # ---- the kernel-level API: one stage at a time
