@@ -9,6 +9,7 @@ from uopc.dtype import SIGNED, UNSIGNED, AddrSpace, DType, dtypes
 from uopc.kernel import Dims, Launch, ProgramTree, Source
 from uopc.render import helpers
 from uopc.render.base import PRIMARY, UNARY, Renderer, Text
+from uopc.render.gcc import out_of_order
 from uopc.target import CPU, Target
 from uopc.uop.node import UOp, addrspace, prod, toposort
 from uopc.uop.ops import AxisType, Ops
@@ -29,6 +30,7 @@ class CRenderer(Renderer):
             u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
         )
         self.wraps = self.vectorised and any(map(_adds_signed, order))
+        self.kept_loops = out_of_order(order) if self.vectorised else set()
 
     def text(self, u: UOp) -> Text:
         """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused
@@ -83,6 +85,8 @@ class CRenderer(Renderer):
     def pragma(self, r: UOp) -> list[str]:
         if r.arg.kind is AxisType.THREAD:
             return ["#pragma omp parallel for"]
+        if r in self.kept_loops:
+            return ["#pragma GCC unroll 1"]
         if r.arg.kind is AxisType.UPCAST and r.arg.digit != "v" and r.arg.size <= 16:
             return [
                 f"#pragma GCC unroll {r.arg.size}"

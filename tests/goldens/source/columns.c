@@ -22,12 +22,14 @@ static inline unsigned short f32_to_f16(float a) {
 int columns(void** args) {
   const unsigned short* restrict const p0 = args[0];
   unsigned short* restrict const p1 = args[1];
+  #pragma GCC unroll 1
   for (int k0 = 0; k0 < 3; ++k0) {
     _Alignas(64) float acc0[16];
     const int at0 = k0 * 16;
     for (int v0 = 0; v0 < 16; ++v0) {
       acc0[v0] = 0.0f;
     }
+    #pragma GCC unroll 1
     for (int k1 = 0; k1 < 100; ++k1) {
       const int at1 = at0 + k1 * 48;
       for (int v0 = 0; v0 < 16; ++v0) {

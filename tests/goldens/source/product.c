@@ -7,6 +7,7 @@ int product(void** args) {
   for (int g0 = 0; g0 < 16; ++g0) {
     const int at0 = g0 * 192;
     const int at1 = g0 * 400;
+    #pragma GCC unroll 1
     for (int k1 = 0; k1 < 6; ++k1) {
       _Alignas(64) float acc0[32];
       const int at2 = k1 * 8;
@@ -18,6 +19,7 @@ int product(void** args) {
           acc0[at4 + v1] = 0.0f;
         }
       }
+      #pragma GCC unroll 1
       for (int k2 = 0; k2 < 100; ++k2) {
         const int at5 = at1 + k2;
         const int at6 = at2 + k2 * 48;
