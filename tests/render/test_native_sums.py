@@ -1,4 +1,4 @@
-"""Sums and products of integers in native C, compiled as they are for users: optimised.
+"""Sums and products in native and emulated C, compiled as they are for users: optimised.
 
 gcc 12 (-O2 and -O3) takes wrong lanes of several signed accumulators whose sums are written so that
 they wrap; the text keeps them unsigned.  These are kernels that were wrong.
@@ -14,7 +14,7 @@ from tests.kernels import arrays_of, outputs, param, product
 from uopc.config import Config
 from uopc.dtype import FLOATS, SIGNED, DType, dtypes
 from uopc.opts import Opts
-from uopc.pipeline import Ctx, lower_body
+from uopc.pipeline import Ctx, compile, lower_body
 from uopc.render_c import render_c
 from uopc.runtime.program import Program
 from uopc.uop.node import UOp, prod, toposort
@@ -96,3 +96,11 @@ def test_floats_added_backwards_or_permuted(dtype: DType, inner: int) -> None:
             out = np.empty(3, dtype.numpy)
             Program(source, config=Config(cache_mb=0))(arrays[0], out)
             assert_same(out, evaluate(body, arrays))
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 8), (4, 8, 12), (4, 12, 2), (4, 12, 12)])
+def test_emulated_sums_over_a_flipped_axis(shape: tuple[int, ...]) -> None:
+    """gcc 12 vectorises at -O2 too; emulation is compiled without its vectoriser."""
+    body = param(0, *shape, dtype=dtypes.i64).flip((1,)).reduce(Ops.ADD, 2)
+    x = np.random.default_rng(0).integers(-3, 4, shape)
+    assert_same(compile(body, Opts(gpu=True, upcast={2: 2}), "emulated")(x), evaluate(body, {0: x}))

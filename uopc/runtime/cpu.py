@@ -29,8 +29,9 @@ from uopc.runtime.cache import cache_key, open_cache
 from uopc.runtime.report import report
 
 CANDIDATES = ("gcc", "clang", "cc")
-#: -O by language: -O3 makes emulated kernels with barriers compile and run slower, not faster
-OPTIMISE = {"c": "-O3", "emulated": "-O2"}
+#: -O by language: -O3 makes emulated kernels with barriers compile and run slower, not faster.
+#: Emulation is the reference for a GPU: no vectoriser, since gcc 12's makes wrong sums (note 0004)
+OPTIMISE = {"c": ("-O3",), "emulated": ("-O2", "-fno-tree-vectorize")}
 #: Values stay as written: products and sums fuse only where the IR has FMA, and nothing is
 #: reassociated.  errno and traps are not observed.  Overflow is made defined by the text itself (it
 #: is compiled as CUDA too, which has no such switch), so there is no -fwrapv.
@@ -126,7 +127,7 @@ def load(text: str, name: str, language: str = "c", config: Config | None = None
     config = config or current()
     compiler = find_compiler(config)
     openmp = _OPENMP in text
-    flags = (OPTIMISE[language], *FLAGS, *(("-fopenmp",) if openmp else ()), *_LIBRARIES)
+    flags = (*OPTIMISE[language], *FLAGS, *(("-fopenmp",) if openmp else ()), *_LIBRARIES)
     conditional = _CONDITIONAL_ACCESS.search(text) is not None
     threads = config.threads if openmp else 0
     key = cache_key("so", text, (*flags, *([_NO_MASKED_LOADS] * conditional)), compiler.identity)
