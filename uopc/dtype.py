@@ -18,11 +18,15 @@ from uopc.errors import UsageError
 
 
 class AddrSpace(Enum):
-    """Where a memory lives: GLOBAL device memory, a block's SHARED memory, a thread's REGisters."""
+    """Where a memory lives: GLOBAL device memory, a block's SHARED memory, a thread's REGisters.
+
+    MBARRIER: mbarrier objects of a block, 8 bytes each beside its SHARED memory.
+    """
 
     GLOBAL = "global"
     SHARED = "shared"
     REG = "reg"
+    MBARRIER = "mbarrier"
 
 
 class Kind(Enum):

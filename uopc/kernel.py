@@ -25,21 +25,23 @@ class Declare:
 
 @dataclass(frozen=True)
 class Let:
-    """A value gets a name: it is used again, by another thread, or read before a write."""
+    """A value gets a name: it is used again, by another thread, or read before a write.
+
+    An ATOMIC is one too, used or not: it is done where it stands."""
 
     value: UOp
 
 
 @dataclass(frozen=True)
 class Do:
-    """An effect: STORE or BARRIER."""
+    """An effect without a value: one of `uopc.uop.ops.EFFECTS` but ATOMIC."""
 
     effect: UOp
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A loop over `opener` (a RANGE that is LOOP, REDUCE, UPCAST or THREAD) around its items."""
+    """Items inside `opener`: a RANGE that is a loop in the thread, an IF or a ROLE."""
 
     opener: UOp
     items: tuple[Item, ...]

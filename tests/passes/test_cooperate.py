@@ -68,7 +68,7 @@ def test_no_reduction_closes_lanes(name: str) -> None:
 
 
 def masks(after: UOp) -> list[int]:
-    return [u.arg.xor_mask for u in toposort(after) if u.op is Ops.SHUFFLE]
+    return [u.arg.by for u in toposort(after) if u.op is Ops.SHUFFLE]
 
 
 def stages(after: UOp) -> list[UOp]:

@@ -1,7 +1,8 @@
-"""Which hardware register gives each GLOBAL and LOCAL range its value, and the launch that follows.
+"""Which hardware register gives each range of the whole kernel its value, and the launch.
 
 Any number of axes: up to three stand on .x, .y, .z as they are; where there are more, or one is too
-long for its component, all are folded onto .x and taken apart by // and %.
+long for its component, all are folded onto .x and taken apart by // and %.  So are LANE, WARP and
+WARPGROUP ranges, in this order from the fastest, after the LOCAL ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from uopc.target import Target
 from uopc.uop.node import UOp, prod, toposort, where_from
 from uopc.uop.ops import AxisType, LaunchArg, Ops
 
+_OF_WARPS = (AxisType.LANE, AxisType.WARP, AxisType.WARPGROUP)
 ANY_GPU = Target("any GPU")  # grid and block limits are the same on all of them
 
 
@@ -29,14 +31,15 @@ def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
 def bind(root: UOp) -> Launch:
     """The launch of a kernel.  Raises TargetError where no GPU can launch its grid or block."""
     blocks, lanes = hardware_ranges(root, AxisType.GLOBAL), hardware_ranges(root, AxisType.LOCAL)
-    threads = prod(r.arg.size for r in lanes)
+    warps = [r for kind in _OF_WARPS for r in hardware_ranges(root, kind)]
+    threads = prod(r.arg.size for r in (*lanes, *warps))
     if threads > ANY_GPU.max_threads_per_block:
         raise TargetError(
             f"a block of {threads} threads; the limit is {ANY_GPU.max_threads_per_block}. "
             "Lower Opts.local."
         )
     grid, grid_axes = _place(blocks, ANY_GPU.max_grid)
-    block, block_axes = _place(lanes, ANY_GPU.max_block)
+    block, block_axes = _place((*lanes, *warps), ANY_GPU.max_block, fold=bool(warps))
     if grid[0] > ANY_GPU.max_grid[0]:
         raise TargetError(
             f"a grid of {grid[0]} blocks; the limit is {ANY_GPU.max_grid[0]}. "
@@ -46,7 +49,9 @@ def bind(root: UOp) -> Launch:
     return Launch(grid, block, grid_axes, block_axes, arg.blocks_per_sm)
 
 
-def _place(ranges: Sequence[UOp], limits: Dims) -> tuple[Dims, tuple[Axis, ...]]:
+def _place(
+    ranges: Sequence[UOp], limits: Dims, fold: bool = False
+) -> tuple[Dims, tuple[Axis, ...]]:
     for r in ranges:
         if (r.arg.start, r.arg.step) != (0, 1):
             raise SpecError(
@@ -55,7 +60,7 @@ def _place(ranges: Sequence[UOp], limits: Dims) -> tuple[Dims, tuple[Axis, ...]]
                 "Put it into the index."
             )
     sizes = [r.arg.size for r in ranges]
-    if len(ranges) <= 3 and all(n <= m for n, m in zip(sizes, limits, strict=False)):
+    if not fold and len(ranges) <= 3 and all(n <= m for n, m in zip(sizes, limits, strict=False)):
         dims = (*sizes, 1, 1, 1)[:3]
         return (dims[0], dims[1], dims[2]), tuple(Axis(r, d, 1, True) for d, r in enumerate(ranges))
     axes, stride = [], 1

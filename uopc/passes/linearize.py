@@ -1,14 +1,16 @@
 """Every node gets its one place in a tree of scopes.  LOOPS -> PROGRAM.
 
-The last pass.  Every in-thread RANGE is opened once, so a node belongs in the innermost loop among
-its free ranges.  No priorities and no search: one depth-first order; statements fall into the
-bucket of their place, a finished nest falls into the bucket around it.  Hoisting, sharing of common
-values and nesting all follow.  The only freedom used: with LaunchArg.early, fills of global loads
-that wait for no barrier and no shuffle stand first, so that they fly during the reductions.
+The last pass.  Every scope (an in-thread RANGE, an IF, a ROLE) is opened once, so a node belongs in
+the innermost one among those it has free.  No priorities and no search: one depth-first order;
+statements fall into the bucket of their place, a finished nest falls into the bucket around it.
+Hoisting, sharing of common values and nesting all follow.  The only freedom used: with
+LaunchArg.early, fills of global loads that wait for no barrier and no shuffle stand first, so that
+they fly during the reductions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from uopc.dtype import AddrSpace
@@ -18,14 +20,21 @@ from uopc.passes.bind import bind
 from uopc.passes.vectorise import widest
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, addrspace, memory, prod, toposort, where_from
-from uopc.uop.ops import WHOLE_KERNEL, Ops
+from uopc.uop.ops import EFFECTS, WARP_VALUES, WHOLE_KERNEL, Engine, Ops
 
-Place = UOp | None  # the RANGE of the innermost loop, None outside all loops
-Bucket = list[Let | Do | UOp]  # a UOp is a RANGE: the loop whose own bucket stands here
+Place = UOp | None  # the opener of the innermost scope, None outside all of them
+Bucket = list[Let | Do | UOp]  # a UOp is an opener: the scope whose own bucket stands here
 
 _NEVER_NAMED = frozenset(
-    (Ops.CONST, Ops.RANGE, Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.INDEX, Ops.SINK, Ops.END)
+    (
+        *(Ops.CONST, Ops.BUFFER, Ops.ALLOC, Ops.TENSORMAP, Ops.INDEX),
+        *(Ops.AFTER, Ops.RANGE, Ops.IF, Ops.ROLE, Ops.SINK, Ops.END),
+    )
 )
+_SPACES = (AddrSpace.MBARRIER, AddrSpace.SHARED, AddrSpace.REG)
+_DONE = EFFECTS - {Ops.ATOMIC}  # effects that are nothing else
+_WAITS = WARP_VALUES | (EFFECTS - {Ops.STORE})  # what loads that are issued first never stand after
+TENSOR_MAP_BYTES = 16  # alignment of what a tensor map views (CUDA driver API, tensor map encoding)
 DEEPEST_EXPRESSION = 12  # nested ops in one line of text; deeper values get a name
 
 
@@ -40,10 +49,10 @@ def linearize(root: UOp) -> ProgramTree:
         if u.op is Ops.END:
             place = where[u]
             for r in u.src[1:]:
-                if r.arg.kind not in WHOLE_KERNEL:
+                if not _whole_kernel(r):
                     buckets[place].append(r)
                     place = r
-        elif u.op in (Ops.STORE, Ops.BARRIER):
+        elif u.op in _DONE:
             buckets[where[u]].append(Do(u))
         elif u not in inline:
             buckets[where[u]].append(Let(u))
@@ -52,14 +61,37 @@ def linearize(root: UOp) -> ProgramTree:
     return ProgramTree(items, parameters(root), bind(root), root)
 
 
+def _whole_kernel(scope: UOp) -> bool:
+    return scope.op is Ops.RANGE and scope.arg.kind in WHOLE_KERNEL
+
+
+def written_memories(order: Iterable[UOp]) -> set[UOp]:
+    """Memories that some effect writes."""
+    written = set()
+    for u in order:
+        if u.op in (Ops.STORE, Ops.ATOMIC, Ops.COPY, Ops.LDMATRIX, Ops.STMATRIX, Ops.MMA):
+            to = u.src[0]
+            written.add(memory(to.src[0] if to.op is Ops.TENSORMAP else to))
+    return written
+
+
+def _aligned(u: UOp) -> Iterator[tuple[UOp, int]]:
+    """Parameters that a node wants aligned, and to how many bytes."""
+    if n := widest(u):
+        yield memory(u.src[0]), n
+    elif u.op is Ops.TENSORMAP:
+        yield memory(u.src[0]), TENSOR_MAP_BYTES
+    elif u.op is Ops.COPY and u.arg.engine is Engine.CP_ASYNC:
+        yield memory(u.src[1]), u.arg.width * u.src[1].dtype.itemsize
+
+
 def parameters(root: UOp) -> tuple[Param, ...]:
     """The kernel's parameters, by slot."""
     order = toposort(root)
-    written = {memory(u.src[0]) for u in order if u.op is Ops.STORE}
+    written = written_memories(order)
     align: dict[UOp, int] = {}
     for u in order:
-        if n := widest(u):
-            m = memory(u.src[0])
+        for m, n in _aligned(u):
             align[m] = max(n, align.get(m, 1))
     params = sorted((u for u in order if u.op is Ops.BUFFER), key=lambda u: u.arg.slot)
     return tuple(
@@ -77,7 +109,7 @@ def parameters(root: UOp) -> tuple[Param, ...]:
 
 @dataclass
 class _Loops:
-    """Depth and parent of every in-thread loop."""
+    """Depth and parent of every scope."""
 
     depth: dict[UOp, int] = field(default_factory=dict)
     parent: dict[UOp, Place] = field(default_factory=dict)
@@ -90,11 +122,11 @@ class _Loops:
                 continue
             outer = loops.place(u)
             for r in u.src[1:]:
-                if r.arg.kind in WHOLE_KERNEL:
+                if _whole_kernel(r):
                     continue
                 if r in loops.depth:
                     raise SpecError(
-                        f"range {r.arg} is closed by two ENDs ({where_from(r)}); "
+                        f"{r.op} {r.arg} is closed by two ENDs ({where_from(r)}); "
                         "each loop opens its own"
                     )
                 loops.parent[r] = outer
@@ -103,16 +135,14 @@ class _Loops:
         return loops
 
     def place(self, u: UOp) -> Place:
-        """The innermost loop among the free ranges of u."""
+        """The innermost scope among those that u has free."""
         best: Place = None
         for r in free(u):
-            if r.arg.kind in WHOLE_KERNEL:
+            if _whole_kernel(r) or r is u:  # an opener stands outside what it opens
                 continue
             if r not in self.depth:
-                if u.op is Ops.RANGE:
-                    return None
                 raise SpecError(
-                    f"{u.op} ({where_from(u)}) mentions range {r.arg}, "
+                    f"{u.op} ({where_from(u)}) mentions {r.op} {r.arg or ''}, "
                     "which no END closes around it"
                 )
             if best is None or self.depth[r] > self.depth[best]:
@@ -133,7 +163,7 @@ def _early_first(root: UOp, loops: _Loops) -> list[UOp]:
     waits: set[UOp] = set()
     early = []
     for u in order:
-        if u.op in (Ops.SHUFFLE, Ops.BARRIER) or any(s in waits for s in u.src):
+        if u.op in _WAITS or any(s in waits for s in u.src):
             waits.add(u)
         elif u.op is Ops.END and loops.place(u) is None and _fills_registers(u.src[0]):
             early.append(u)
@@ -154,12 +184,12 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
     uses: dict[UOp, int] = {}
     user: dict[UOp, UOp] = {}
     shuffled: set[UOp] = set()
-    written = {memory(u.src[0]) for u in order if u.op is Ops.STORE}
+    written = written_memories(order)
     for u in order:
         for s in u.src:
             uses[s] = uses.get(s, 0) + 1
             user[s] = u
-        if u.op is Ops.SHUFFLE:
+        if u.op in WARP_VALUES:
             shuffled.add(u.src[0])
     inline: set[UOp] = set()
     depth: dict[UOp, int] = {}
@@ -169,7 +199,7 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
             inline.add(u)
             depth[u] = below
             continue
-        if u.op in (Ops.STORE, Ops.BARRIER, Ops.SHUFFLE) or u in shuffled:
+        if u.op in EFFECTS or u.op in WARP_VALUES or u in shuffled:
             continue
         if u.op is Ops.LOAD:
             m = memory(u.src[0])
@@ -200,23 +230,25 @@ def _declarations(
 ) -> dict[Place, list[Declare]]:
     """Each ALLOC in the innermost scope around all that touches it and in which it begins anew.
 
-    It begins anew in the loops that its first version names; SHARED stands outside all loops.
+    It begins anew in the loops that its first version names; what is the block's stands outside all
+    scopes.
     """
     home: dict[UOp, Place] = {}
     anew: set[tuple[UOp, Place]] = set()
     for u in order:
         if u.op is Ops.AFTER and u.src[0].op is Ops.ALLOC:
             anew.update((u.src[0], r) for r in u.src[1:])
-        if u.op not in (Ops.LOAD, Ops.STORE) or (m := memory(u.src[0])).op is not Ops.ALLOC:
-            continue
-        if m not in home:
-            home[m] = where[u]
-        else:
-            around = loops.chain(home[m])
-            home[m] = next(p for p in loops.chain(where[u]) if p in around)
+        for m in (memory(s) for s in u.src if s.op is Ops.INDEX and u.op is not Ops.INDEX):
+            if m.op is not Ops.ALLOC:
+                continue
+            if m not in home:
+                home[m] = where[u]
+            else:
+                around = loops.chain(home[m])
+                home[m] = next(p for p in loops.chain(where[u]) if p in around)
     out: dict[Place, list[Declare]] = {}
-    for m in sorted(home, key=lambda m: (m.arg.addrspace is not AddrSpace.SHARED, m.arg.slot)):
-        place = None if m.arg.addrspace is AddrSpace.SHARED else home[m]
+    for m in sorted(home, key=lambda m: (_SPACES.index(m.arg.addrspace), m.arg.slot)):
+        place = home[m] if m.arg.addrspace is AddrSpace.REG else None
         while place is not None and (m, place) not in anew:
             place = loops.parent[place]
         out.setdefault(place, []).append(Declare(m))

@@ -108,7 +108,7 @@ class CUDARenderer(Renderer):
         threads = self.program.launch.threads
         mask = (1 << min(32, threads)) - 1
         value, d = self.expr(u.src[0]), u.dtype
-        call = f"__shfl_xor_sync({mask:#x}u, {{}}, {u.arg.xor_mask})"
+        call = f"__shfl_xor_sync({mask:#x}u, {{}}, {u.arg.by})"
         if d.bits >= 32:
             return call.format(value)
         if d is dtypes.bool:

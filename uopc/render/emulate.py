@@ -255,7 +255,7 @@ class EmulationRenderer(CRenderer):
         lane = "l" if shuffle is None else "to"
         self._open(f"for (int {lane} = 0; {lane} < {count}; ++{lane})")
         if shuffle is not None:
-            other = f"to ^ {shuffle.arg.xor_mask}"
+            other = f"to ^ {shuffle.arg.by}"
             if self.ragged:
                 other = f"({other}) < {count} ? {other} : to"
             self.put(f"const int l = {other};")

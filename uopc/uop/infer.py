@@ -15,12 +15,21 @@ from uopc.errors import UsageError
 from uopc.uop.ops import (
     BINARY,
     COMPARE,
+    SCOPES,
     UNARY_FLOAT,
+    Atomic,
+    AtomicArg,
     Combine,
     Ops,
     ParamArg,
+    PrintArg,
     RangeArg,
     ReduceArg,
+    ShuffleArg,
+    ShuffleMode,
+    Vote,
+    VoteArg,
+    WarpReduceArg,
 )
 from uopc.uop.origin import here
 
@@ -207,8 +216,90 @@ def _range(src: tuple[UOp, ...], arg: RangeArg) -> Inferred:
 
 
 def _end(src: tuple[UOp, ...], arg: Any) -> Inferred:
-    if any(r.op is not Ops.RANGE for r in src[1:]):
-        raise _fail("END", f"closes ranges, got {', '.join(r.op.name for r in src[1:])}")
+    if any(r.op not in SCOPES for r in src[1:]):
+        got = ", ".join(r.op.name for r in src[1:])
+        raise _fail("END", f"closes ranges, IFs and ROLEs, got {got}")
+    return dtypes.void, ()
+
+
+def _if(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    if not src or src[0].dtype is not dtypes.bool:
+        raise _fail("IF", f"the condition is {src[0].dtype if src else 'missing'}, not bool")
+    return dtypes.void, ()
+
+
+# ---- warps, atomics, people
+#: dtypes of each atomic in CUDA (Programming Guide, atomic functions), f16 and bf16 left out
+ATOMIC_DTYPES = {
+    Atomic.ADD: (dtypes.i32, dtypes.u32, dtypes.u64, dtypes.f32, dtypes.f64),
+    **dict.fromkeys((Atomic.MIN, Atomic.MAX), (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64)),
+    **dict.fromkeys(
+        (Atomic.AND, Atomic.OR, Atomic.XOR),
+        (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64),
+    ),
+    Atomic.EXCHANGE: (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64, dtypes.f32, dtypes.f64),
+    Atomic.CAS: (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64, dtypes.f32, dtypes.f64),
+}
+_REDUX = {
+    dtypes.i32: (Combine.ADD, Combine.MIN, Combine.MAX),
+    dtypes.u32: (
+        *(Combine.ADD, Combine.MIN, Combine.MAX),
+        *(Combine.AND, Combine.OR, Combine.XOR),
+    ),
+}
+
+
+def _atomic(src: tuple[UOp, ...], arg: AtomicArg) -> Inferred:
+    wants = 3 if arg.atomic is Atomic.CAS else 2
+    if len(src) != wants or src[0].op is not Ops.INDEX:
+        what = "an INDEX, a value and what it is compared with" if wants == 3 else "(INDEX, value)"
+        raise _fail("ATOMIC", f"{arg.atomic} wants {what}; got {len(src)} sources")
+    d = src[0].dtype
+    if d not in ATOMIC_DTYPES[arg.atomic]:
+        has = ", ".join(str(x) for x in ATOMIC_DTYPES[arg.atomic])
+        raise _fail("ATOMIC", f"{arg.atomic} is not defined for {d}; it is for {has}")
+    if any(s.dtype is not d for s in src[1:]):
+        got = ", ".join(str(s.dtype) for s in src[1:])
+        raise _fail("ATOMIC", f"the memory is {d}, the operands are {got}. Cast them.")
+    return d, ()
+
+
+def _shuffle(src: tuple[UOp, ...], arg: ShuffleArg) -> Inferred:
+    by_lane = arg.mode is ShuffleMode.INDEX
+    if len(src) != 1 + by_lane or (by_lane and not src[1].dtype.is_int):
+        raise _fail(
+            "SHUFFLE", f"{arg.mode} wants a value{' and an integer lane' if by_lane else ''}"
+        )
+    return src[0].dtype, src[0].shape
+
+
+def _vote(src: tuple[UOp, ...], arg: VoteArg) -> Inferred:
+    if len(src) != 1 or src[0].dtype is not dtypes.bool:
+        raise _fail("VOTE", f"lanes vote with a bool, got {src[0].dtype}")
+    return (dtypes.u32 if arg.vote is Vote.BALLOT else dtypes.bool), src[0].shape
+
+
+def _warp_reduce(src: tuple[UOp, ...], arg: WarpReduceArg) -> Inferred:
+    d = src[0].dtype
+    if arg.combine not in _REDUX.get(d, ()):
+        raise _fail(
+            "WARP_REDUCE",
+            f"{arg.combine} of {d}: redux.sync has ADD, MIN, MAX of i32 and u32, and AND, OR, XOR "
+            "of u32. Use SHUFFLEs for the others.",
+        )
+    return d, src[0].shape
+
+
+def _printf(src: tuple[UOp, ...], arg: PrintArg) -> Inferred:
+    count = arg.format.count("{}")
+    if len(src) < count or any(s.dtype is dtypes.void for s in src[:count]):
+        raise _fail("PRINTF", f"{arg.format!r} shows {count} values, they are the first sources")
+    return dtypes.void, ()
+
+
+def _assert(src: tuple[UOp, ...], arg: str) -> Inferred:
+    if not src or src[0].dtype is not dtypes.bool:
+        raise _fail("ASSERT", f"the condition is {src[0].dtype if src else 'missing'}, not bool")
     return dtypes.void, ()
 
 
@@ -332,9 +423,20 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.STORE: _store,
     Ops.AFTER: _like_first,
     Ops.RANGE: _range,
+    Ops.IF: _if,
     Ops.END: _end,
-    Ops.BARRIER: _void,
-    Ops.SINK: _void,
+    **dict.fromkeys(
+        (
+            *(Ops.ROLE, Ops.BARRIER, Ops.SINK, Ops.COPY, Ops.COMMIT, Ops.WAITG, Ops.FENCE),
+            *(Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT, Ops.LDMATRIX, Ops.STMATRIX, Ops.MMA),
+        ),
+        _void,
+    ),
+    Ops.ATOMIC: _atomic,
+    Ops.TENSORMAP: _like_first,
+    Ops.DESCRIPTOR: lambda src, arg: (dtypes.u64, ()),
+    Ops.PRINTF: _printf,
+    Ops.ASSERT: _assert,
     Ops.RESHAPE: _reshape,
     Ops.EXPAND: _expand,
     Ops.PERMUTE: _permute,
@@ -346,5 +448,7 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.TUPLE: _tuple,
     Ops.ITEM: _item,
     Ops.STAGE: _like_first,
-    Ops.SHUFFLE: _like_first,
+    Ops.SHUFFLE: _shuffle,
+    Ops.VOTE: _vote,
+    Ops.WARP_REDUCE: _warp_reduce,
 }

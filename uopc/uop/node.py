@@ -16,7 +16,10 @@ from uopc.dtype import AddrSpace, DType, Kind, dtypes, from_bits, to_bits
 from uopc.errors import UsageError
 from uopc.uop.infer import INFER, Shape, check_reduced, memory, prod, tuple_of
 from uopc.uop.ops import (
+    ALL_LANES,
     WHOLE_KERNEL,
+    Atomic,
+    AtomicArg,
     AxisType,
     Combine,
     ConstArg,
@@ -26,6 +29,11 @@ from uopc.uop.ops import (
     ParamArg,
     RangeArg,
     ReduceArg,
+    ShuffleArg,
+    ShuffleMode,
+    Vote,
+    VoteArg,
+    WarpReduceArg,
 )
 from uopc.uop.origin import ORIGINS, Origin, here, user_frame, where_from
 
@@ -380,13 +388,41 @@ class UOp:
         """This memory or value, seen after the effects, once per iteration of the ranges."""
         return UOp(Ops.AFTER, (self, *what)) if what else self
 
-    def end(self, *ranges: UOp) -> UOp:
-        """This effect, repeated for every value of the ranges (outermost first)."""
-        return UOp(Ops.END, (self, *ranges)) if ranges else self
+    def end(self, *scopes: UOp) -> UOp:
+        """This effect, for every value of the ranges, where the IFs hold (outermost first)."""
+        return UOp(Ops.END, (self, *scopes)) if scopes else self
 
     def barrier(self, *more: UOp) -> UOp:
         """Every thread of the block waits until all have done these effects."""
         return UOp(Ops.BARRIER, (self, *more))
+
+    def atomic(self, atomic: Atomic, value: Scalar, compare: Scalar | None = None) -> UOp:
+        """Read, change and write an INDEX in one step; the value is the old one (an effect too).
+
+        Equal ATOMICs are one node, hence one step: put `.after(...)` between two of them."""
+        operands = (value,) if compare is None else (value, compare)
+        src = (x if isinstance(x, UOp) else UOp.const(x, self.dtype) for x in operands)
+        return UOp(Ops.ATOMIC, (self, *src), AtomicArg(atomic))
+
+    # ---- lanes of a warp together
+    def shuffle(
+        self,
+        by: int = 0,
+        mode: ShuffleMode = ShuffleMode.XOR,
+        lane: UOp | None = None,
+        members: int = ALL_LANES,
+    ) -> UOp:
+        """The value of another lane: see ShuffleMode.  lane: which one, where mode is INDEX."""
+        src = (self,) if lane is None else (self, lane)
+        return UOp(Ops.SHUFFLE, src, ShuffleArg(by, mode, members))
+
+    def vote(self, vote: Vote, members: int = ALL_LANES) -> UOp:
+        """Does this bool hold for ANY or ALL lanes, or the BALLOT: a bit a lane."""
+        return UOp(Ops.VOTE, (self,), VoteArg(vote, members))
+
+    def warp_reduce(self, combine: Combine, members: int = ALL_LANES) -> UOp:
+        """This integer of all lanes combined, in all lanes."""
+        return UOp(Ops.WARP_REDUCE, (self,), WarpReduceArg(combine, members))
 
     # ---- graphs
     def toposort(self) -> list[UOp]:
@@ -520,7 +556,7 @@ def closed_ranges(u: UOp) -> tuple[UOp, ...]:
 
 
 def _free_ranges(u: UOp) -> frozenset[UOp]:
-    """Ranges that must be open where u is evaluated."""
+    """Ranges, IFs and ROLEs that must be open where u is evaluated."""
     if u.op is Ops.RANGE:
         return frozenset((u,))
     free = _NO_RANGES
@@ -535,7 +571,7 @@ def _free_ranges(u: UOp) -> frozenset[UOp]:
             free = f if not free else free if not f else free | f
     if free and u.op in (Ops.REDUCE, Ops.END):
         free = free - frozenset(u.src[1:])
-    return free
+    return free | {u} if u.op in (Ops.IF, Ops.ROLE) else free
 
 
 def addrspace(u: UOp) -> AddrSpace:

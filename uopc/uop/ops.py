@@ -19,13 +19,33 @@ class Ops(Enum):
     ALLOC = auto()  # ()                           ParamArg   SHARED or REG memory of the kernel
     INDEX = auto()  # (memory, offset)                        one element; offset in elements
     LOAD = auto()  # (index[, gate, else])         AccessArg? read
-    # loops and order
+    # scopes and order; "done" is any number of effects and opened scopes
     RANGE = auto()  # ()                           RangeArg   a loop variable, dtype index
-    AFTER = auto()  # (x, effect or range...)                 x, seen after all of these
+    IF = auto()  # (condition, done...)                       opens what is done where it holds
+    ROLE = auto()  # (done...)                     RoleArg    opens what only some warps do
+    AFTER = auto()  # (x, done...)                            x, seen after all of these
     STORE = auto()  # (index, value[, gate])       AccessArg? write
-    BARRIER = auto()  # (effect or range...)                  every thread of the block meets
-    END = auto()  # (effect, range...)                        closes ranges, outermost first
+    ATOMIC = auto()  # (index, value[, compare])   AtomicArg  read, change, write; the old value
+    BARRIER = auto()  # ([id,] done...)            BarrierArg? threads meet; None: the whole block
+    END = auto()  # (effect, scope...)                        closes scopes, outermost first
     SINK = auto()  # (effect...)                   LaunchArg? the kernel
+    # asynchronous copies, and what orders them
+    TENSORMAP = auto()  # (buffer,)                TensorMapArg  a box-wise view of a parameter
+    COPY = auto()  # (to, from[, gate])            CopyArg    cp.async; or bulk, see CopyArg
+    COMMIT = auto()  # (done...)                   Engine     closes a group of copies or MMAs
+    WAITG = auto()  # (done...)                    WaitArg    until at most n groups are pending
+    FENCE = auto()  # (done or memory...)          Fence      orders proxies, registers, memory
+    MBAR_INIT = auto()  # (index, count)                      an mbarrier that expects arrivals
+    ARRIVE = auto()  # (index[, bytes])                       one arrival a thread, bytes to come
+    WAIT = auto()  # (index, parity)                          until the phase of that parity ended
+    # tensor cores
+    LDMATRIX = auto()  # (to REG, from SHARED)     MatrixArg  8x8 tiles into fragments, by a warp
+    STMATRIX = auto()  # (to SHARED, from REG)     MatrixArg
+    DESCRIPTOR = auto()  # (index SHARED,)         DescriptorArg  where a wgmma operand lies, u64
+    MMA = auto()  # (accumulator, a, b[, keep])    str        an atom of `uopc.layouts`, in place
+    # for people
+    PRINTF = auto()  # (value..., done...)         PrintArg   a line for each thread
+    ASSERT = auto()  # (condition, done...)        str        stops the kernel where false
     # movement of shaped values
     RESHAPE = auto()  # (x,)                       shape
     EXPAND = auto()  # (x,)                        shape
@@ -39,7 +59,9 @@ class Ops(Enum):
     TUPLE = auto()  # (x...)                                  several values that reduce together
     ITEM = auto()  # (tuple,)                      int
     STAGE = auto()  # (x, write, read, gate, range...)  StageArg
-    SHUFFLE = auto()  # (x,)                       ShuffleArg the value of lane ^ mask
+    SHUFFLE = auto()  # (x[, lane])                ShuffleArg the value that another lane has
+    VOTE = auto()  # (condition,)                  VoteArg    any, all, or the ballot of the lanes
+    WARP_REDUCE = auto()  # (x,)                   WarpReduceArg  of all lanes, to all lanes
     # arithmetic
     MUL = auto()
     ADD = auto()
@@ -212,11 +234,236 @@ class StageArg:
     exchange: bool = False
 
 
+ALL_LANES = 0xFFFFFFFF
+
+
+class ShuffleMode(Enum):
+    """Which lane gives: XOR lane ^ by; UP lane - by; DOWN lane + by; INDEX the second source.
+
+    UP and DOWN give a lane its own value where the other would be outside the warp.
+    """
+
+    XOR = auto()
+    UP = auto()
+    DOWN = auto()
+    INDEX = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True, slots=True)
 class ShuffleArg:
-    """The value that lane ^ xor_mask of the same warp holds."""
+    """Lanes exchange values.  members: bit l says that lane l takes part; all of them must arrive,
+    and only they (CUDA Programming Guide, warp shuffle functions)."""
 
-    xor_mask: int
+    by: int = 0
+    mode: ShuffleMode = ShuffleMode.XOR
+    members: int = ALL_LANES
+
+
+class Vote(Enum):
+    """ANY and ALL give bool, BALLOT a u32 with the bit of each lane whose condition holds."""
+
+    ANY = auto()
+    ALL = auto()
+    BALLOT = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class VoteArg:
+    """A vote of the member lanes."""
+
+    vote: Vote
+    members: int = ALL_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class WarpReduceArg:
+    """i32 and u32: ADD, MIN, MAX; u32 also AND, OR, XOR (PTX ISA, redux.sync)."""
+
+    combine: Combine
+    members: int = ALL_LANES
+
+
+class Atomic(Enum):
+    """What an ATOMIC does with the old value and its operand; CAS stores if old equals compare."""
+
+    ADD = auto()
+    MIN = auto()
+    MAX = auto()
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    EXCHANGE = auto()
+    CAS = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicArg:
+    """A relaxed atomic of the device (GLOBAL) or the block (SHARED).  It orders nothing."""
+
+    atomic: Atomic
+
+
+class BarrierScope(Enum):
+    """BLOCK: all its threads.  WARP: the member lanes.  NAMED: `threads` threads, by number."""
+
+    BLOCK = auto()
+    WARP = auto()
+    NAMED = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierArg:
+    """Who meets.  A NAMED barrier has its number (index, 1 to 15) as first source, and waits for
+    `threads` threads, whole warps (PTX ISA, bar.sync)."""
+
+    scope: BarrierScope = BarrierScope.BLOCK
+    threads: int = 0
+    members: int = ALL_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class RoleArg:
+    """Warps first ... first + warps - 1 of the block do what is inside.
+
+    registers: what setmaxnreg leaves each of their threads, 0 for no change; grow: they get more
+    than they were launched with (PTX ISA, setmaxnreg: whole warpgroups, a multiple of 8).
+    """
+
+    name: str
+    first: int
+    warps: int
+    registers: int = 0
+    grow: bool = False
+
+
+class Engine(Enum):
+    """What works on its own after a thread has asked it to.
+
+    CP_ASYNC: a thread's 4, 8 or 16 bytes.  BULK: a box, by the tensor memory accelerator.
+    WGMMA: a warpgroup's MMA.
+    """
+
+    CP_ASYNC = auto()
+    BULK = auto()
+    WGMMA = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class CopyArg:
+    """An asynchronous copy between GLOBAL and SHARED memory.
+
+    CP_ASYNC: (to SHARED INDEX, from GLOBAL INDEX[, gate]), `width` elements of 4, 8 or 16 bytes in
+    all; zeros where the gate is false.
+    BULK into SHARED: (to SHARED INDEX, TENSORMAP, mbarrier INDEX, coordinate...): the box of the
+    map at these coordinates (elements, outermost first, may lie outside: zeros), its bytes count
+    at the mbarrier.  One thread asks.
+    BULK into GLOBAL: (TENSORMAP, from SHARED INDEX, coordinate...); what lies outside is not
+    written.  One thread asks.
+    """
+
+    engine: Engine
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapArg:
+    """How a bulk copy sees a parameter.
+
+    shape: sizes, outermost first; strides: elements between neighbours of each axis but the last,
+    which is contiguous; box: what one copy moves; swizzle: bytes of the pattern in SHARED memory
+    (0, 32, 64, 128).  Rules: `uopc.layouts`.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitArg:
+    """Until at most `pending` newest groups are unfinished; read: BULK stores have only read."""
+
+    engine: Engine
+    pending: int = 0
+    read: bool = False
+
+
+class Fence(Enum):
+    """PROXY_ASYNC: ordinary and asynchronous accesses of SHARED memory.  MBAR_INIT: fresh mbarriers
+    become visible to BULK copies.  WGMMA: registers that the next MMAs use.  BLOCK, DEVICE: earlier
+    writes are seen before later ones (__threadfence_block, __threadfence)."""
+
+    PROXY_ASYNC = auto()
+    MBAR_INIT = auto()
+    WGMMA = auto()
+    BLOCK = auto()
+    DEVICE = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixArg:
+    """1, 2 or 4 tiles of 8x8 elements of 16 bits; transposed on the way."""
+
+    tiles: int = 4
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorArg:
+    """A wgmma operand in SHARED memory: the canonical layout that its rows and columns follow.
+
+    leading, stride: bytes between core matrices along k (or m, n) and across; swizzle: bytes;
+    transposed: m (or n) is contiguous instead of k (PTX ISA, wgmma, matrix descriptor).
+    """
+
+    leading: int
+    stride: int
+    swizzle: int = 0
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrintArg:
+    """A line that each thread prints: `format`, with {} for each of the values, in order."""
+
+    format: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,4 +499,19 @@ BINARY = frozenset(
 UNARY = UNARY_FLOAT | frozenset((Ops.NEG, Ops.NOT, Ops.CAST, Ops.BITCAST))
 ELEMENTWISE = BINARY | UNARY | frozenset((Ops.WHERE, Ops.FMA))
 #: values that cost enough to be kept rather than computed again
-DEAR = frozenset((Ops.LOAD, Ops.SHUFFLE, Ops.DIV, Ops.SQRT)) | TRANSCENDENTAL
+DEAR = (
+    frozenset((Ops.LOAD, Ops.ATOMIC, Ops.SHUFFLE, Ops.VOTE, Ops.WARP_REDUCE, Ops.DIV, Ops.SQRT))
+    | TRANSCENDENTAL
+)
+#: what opens a scope that an END closes
+SCOPES = frozenset((Ops.RANGE, Ops.IF, Ops.ROLE))
+#: values that lanes of a warp make together
+WARP_VALUES = frozenset((Ops.SHUFFLE, Ops.VOTE, Ops.WARP_REDUCE))
+#: effects that linearize puts in order; an ATOMIC is also a value
+EFFECTS = frozenset(
+    (
+        *(Ops.STORE, Ops.ATOMIC, Ops.BARRIER, Ops.COPY, Ops.COMMIT, Ops.WAITG, Ops.FENCE),
+        *(Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT, Ops.LDMATRIX, Ops.STMATRIX, Ops.MMA),
+        *(Ops.PRINTF, Ops.ASSERT),
+    )
+)

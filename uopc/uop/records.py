@@ -10,26 +10,50 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 from uopc.dtype import AddrSpace, DType, dtype_named, dtypes, from_bits, to_bits
 from uopc.errors import UsageError
 from uopc.uop.ops import (
     AccessArg,
+    Atomic,
+    AtomicArg,
     AxisType,
+    BarrierArg,
+    BarrierScope,
     Combine,
     ConstArg,
+    CopyArg,
+    DescriptorArg,
+    Engine,
+    Fence,
     IotaArg,
     LaunchArg,
+    MatrixArg,
     Ops,
     ParamArg,
+    PrintArg,
     RangeArg,
     ReduceArg,
+    RoleArg,
     ShuffleArg,
+    ShuffleMode,
     StageArg,
+    TensorMapArg,
+    Vote,
+    VoteArg,
+    WaitArg,
+    WarpReduceArg,
 )
 
-_PREFIX = {AddrSpace.GLOBAL: "p", AddrSpace.SHARED: "s", AddrSpace.REG: "a"}
+_PREFIX = {
+    AddrSpace.GLOBAL: "p",
+    AddrSpace.SHARED: "s",
+    AddrSpace.REG: "a",
+    AddrSpace.MBARRIER: "b",
+}
 _RANGE_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)(?:_([1-9]\d*))?")
 _MEMORY_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
@@ -148,7 +172,7 @@ def memory_text(a: ParamArg, name: str) -> str:
 
 
 def parse_memory(text: str, name: str) -> ParamArg:
-    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG) )?(\w+\[[^]]*\])(.*)", text)
+    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG|MBARRIER) )?(\w+\[[^]]*\])(.*)", text)
     if m is None:
         raise ValueError("a memory reads like SHARED f32[33, 1000]")
     space = AddrSpace[m[1] or "GLOBAL"]
@@ -240,6 +264,81 @@ def _parse_iota(text: str) -> IotaArg:
     return IotaArg(size, d)
 
 
+# ---- records of the GPU's ops: words and fields; what is usual is left out
+def _flat(cls: type[Any], **enums: type[Enum]) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+    """Texts of a record like `XOR by=4 members=0xff`: enums as words, the rest as fields."""
+    usual = {f.name: f.default for f in fields(cls)}
+
+    def text(a: Any) -> str:
+        parts: list[str] = []
+        for name, default in usual.items():
+            value = getattr(a, name)
+            if name in enums:
+                parts.insert(list(enums).index(name), value.name)
+            elif value != default:
+                parts.append(f"{name}={_field_text(name, value)}")
+        return " ".join(parts)
+
+    def parse(t: str) -> Any:
+        words = t.split(" ", len(enums))
+        known: dict[str, Any] = {n: e[w] for (n, e), w in zip(enums.items(), words, strict=False)}
+        rest = words[len(enums)] if len(words) > len(enums) else ""
+        for name, value in _fields(rest, tuple(n for n in usual if n not in enums)):
+            known[name] = _parse_field(value)
+        return cls(**known)
+
+    return text, parse
+
+
+def _field_text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, tuple):
+        return "x".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return hex(value) if name == "members" else str(value)
+
+
+def _parse_field(text: str) -> Any:
+    if text.startswith('"'):
+        return json.loads(text)
+    if text in ("yes", "no"):
+        return text == "yes"
+    if text == "none":
+        return ()
+    if "x" in text and not text.startswith("0x"):
+        return tuple(map(int, text.split("x")))
+    return int(text, 0)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return () if text == "none" else tuple(map(int, text.split("x")))
+
+
+def _map_text(a: TensorMapArg) -> str:
+    parts = (("shape", a.shape), ("strides", a.strides), ("box", a.box))
+    sizes = " ".join(f"{n}={_field_text(n, v)}" for n, v in parts)
+    return sizes + (f" swizzle={a.swizzle}" if a.swizzle else "")
+
+
+def _parse_map(text: str) -> TensorMapArg:
+    given = dict(_fields(text, ("shape", "strides", "box", "swizzle")))
+    shape, strides, box = (_sizes(given[n]) for n in ("shape", "strides", "box"))
+    return TensorMapArg(shape, strides, box, int(given.get("swizzle", 0)))
+
+
+def _shuffle_text(a: ShuffleArg) -> str:
+    """A butterfly, by far the usual one, is only its mask."""
+    return str(a.by) if a == ShuffleArg(a.by) else _SHUFFLE[0](a)
+
+
+def _parse_shuffle(text: str) -> ShuffleArg:
+    a: ShuffleArg = ShuffleArg(int(text)) if text.isdigit() else _SHUFFLE[1](text)
+    return a
+
+
+_SHUFFLE = _flat(ShuffleArg, mode=ShuffleMode)
 #: op -> (text of its arg, arg of its text)
 RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.CONST: (const_text, parse_const),
@@ -256,9 +355,25 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.REDUCE: (_reduce_text, _parse_reduce),
     Ops.ITEM: (str, int),
     Ops.STAGE: (_stage_text, _parse_stage),
-    Ops.SHUFFLE: (lambda a: str(a.xor_mask), lambda t: ShuffleArg(int(t))),
     Ops.CAST: (str, dtype_named),
     Ops.BITCAST: (str, dtype_named),
+    Ops.SHUFFLE: (_shuffle_text, _parse_shuffle),
+    Ops.VOTE: _flat(VoteArg, vote=Vote),
+    Ops.WARP_REDUCE: _flat(WarpReduceArg, combine=Combine),
+    Ops.ATOMIC: _flat(AtomicArg, atomic=Atomic),
+    Ops.BARRIER: _flat(BarrierArg, scope=BarrierScope),
+    Ops.ROLE: _flat(RoleArg),
+    Ops.COPY: _flat(CopyArg, engine=Engine),
+    Ops.TENSORMAP: (_map_text, _parse_map),
+    Ops.COMMIT: (lambda a: a.name, lambda t: Engine[t]),
+    Ops.WAITG: _flat(WaitArg, engine=Engine),
+    Ops.FENCE: (lambda a: a.name, lambda t: Fence[t]),
+    Ops.LDMATRIX: _flat(MatrixArg),
+    Ops.STMATRIX: _flat(MatrixArg),
+    Ops.DESCRIPTOR: _flat(DescriptorArg),
+    Ops.MMA: (_quoted, json.loads),
+    Ops.PRINTF: _flat(PrintArg),
+    Ops.ASSERT: (_quoted, json.loads),
 }
 
 

@@ -15,6 +15,8 @@ from uopc.uop.facts import free
 from uopc.uop.node import UOp, prod, toposort, where_from
 from uopc.uop.ops import (
     IN_THREAD,
+    SCOPES,
+    WARP_VALUES,
     WHOLE_KERNEL,
     AccessArg,
     AxisType,
@@ -24,6 +26,7 @@ from uopc.uop.ops import (
     ReduceArg,
     StageArg,
 )
+from uopc.uop.spec_gpu import GPU_RULES, not_memory
 from uopc.uop.stages import (
     DIGIT_KINDS,
     GPU_OPS,
@@ -86,8 +89,10 @@ class _Graph:
             self.memory[u] = u
         elif u.op in (Ops.INDEX, Ops.AFTER) and u.src[0] in self.memory:
             self.memory[u] = self.memory[u.src[0]]
-        if u.op in (Ops.LOAD, Ops.SHUFFLE, Ops.BUFFER) or (
-            u.op is Ops.RANGE and u.arg.kind is not AxisType.UPCAST
+        if (
+            u.op in (Ops.LOAD, Ops.ATOMIC, Ops.BUFFER)
+            or u.op in WARP_VALUES
+            or (u.op is Ops.RANGE and u.arg.kind is not AxisType.UPCAST)
         ):
             self.unfixed[u] = u
         elif (
@@ -104,6 +109,9 @@ class _Graph:
         return PARTS.get(u.op, Part.VALUE)
 
 
+_SHAPED = (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.TENSORMAP)
+
+
 # ---- one node
 def _wrong(u: UOp, graph: _Graph) -> str | None:
     """Why a node does not belong into its stage; None where it does."""
@@ -114,7 +122,7 @@ def _wrong(u: UOp, graph: _Graph) -> str | None:
         return "native C has threads, but no blocks and warps"
     if (why := _wrong_operands(u, graph)) is not None:
         return why
-    if stage is not Stage.TENSOR and u.shape and u.op not in (Ops.BUFFER, Ops.ALLOC, Ops.AFTER):
+    if stage is not Stage.TENSOR and u.shape and u.op not in _SHAPED:
         return f"values are scalars here, this one has shape {u.shape}"
     rule = RULES.get(u.op)
     return None if rule is None else rule(u, graph)
@@ -145,7 +153,10 @@ def _memory_rule(u: UOp, graph: _Graph) -> str | None:
     if a.addrspace is AddrSpace.SHARED and graph.gpu is False:
         return "native C has no SHARED memory"
     if (u.op is Ops.BUFFER) != (a.addrspace is AddrSpace.GLOBAL):
-        return f"{u.op} in {a.addrspace.name}: a BUFFER is GLOBAL, an ALLOC is SHARED or REG"
+        where = "a BUFFER is GLOBAL, an ALLOC is SHARED, REG or MBARRIER"
+        return f"{u.op} in {a.addrspace.name}: {where}"
+    if a.addrspace is AddrSpace.MBARRIER and (graph.gpu is False or a.dtype is not dtypes.u64):
+        return f"mbarriers are u64 objects of a GPU's block, this is {a.dtype}"
     if a.slot < 0:
         return f"slots count from 0, this is {a.slot}"
     if u.op is Ops.ALLOC and prod(a.shape) < 1:
@@ -209,7 +220,7 @@ def _wide(u: UOp, graph: _Graph) -> str | None:
 
 
 def _load_rule(u: UOp, graph: _Graph) -> str | None:
-    if (why := _wide(u, graph)) is not None:
+    if (why := _wide(u, graph) or not_memory(u)) is not None:
         return why
     if (
         u.arg is not None
@@ -221,7 +232,7 @@ def _load_rule(u: UOp, graph: _Graph) -> str | None:
 
 
 def _store_rule(u: UOp, graph: _Graph) -> str | None:
-    if (why := _wide(u, graph)) is not None:
+    if (why := _wide(u, graph) or not_memory(u)) is not None:
         return why
     value = u.src[1]
     if u.arg is not None and not (value.op is Ops.LOAD and value.arg == u.arg):
@@ -241,6 +252,11 @@ def _distinct(ranges: Iterable[UOp]) -> str | None:
     return None if len(set(ranges)) == len(ranges) else "it closes the same range twice"
 
 
+def _is_opened(r: UOp) -> bool:
+    """Is this a scope that one END closes, not a range that lives for the whole kernel?"""
+    return r.op in SCOPES and (r.op is not Ops.RANGE or r.arg.kind in IN_THREAD)
+
+
 def _end_rule(u: UOp, graph: _Graph) -> str | None:
     if graph.stage is not Stage.LOOPS:
         one = u.src[0].op is Ops.STORE
@@ -251,7 +267,7 @@ def _end_rule(u: UOp, graph: _Graph) -> str | None:
         )
     for r in u.src[1:]:
         other = graph.closer.setdefault(r, u)
-        if other is not u and r.arg.kind in IN_THREAD:
+        if other is not u and _is_opened(r):
             also = f"also by the END at {where_from(other)}"
             return f"{index_text(r)} is closed twice, {also}. Give each loop a range of its own"
     return _distinct(u.src[1:])
@@ -301,11 +317,6 @@ def _stage_rule(u: UOp, graph: _Graph) -> str | None:
     return _distinct(ranges)
 
 
-def _shuffle_rule(u: UOp, graph: _Graph) -> str | None:
-    mask = u.arg.xor_mask
-    return None if 0 < mask < 32 else f"lanes are 0 to 31, xor mask {mask} is none"
-
-
 def _sink_rule(u: UOp, graph: _Graph) -> str | None:
     return None if u is graph.root else "a SINK is the root and stands nowhere else"
 
@@ -324,9 +335,9 @@ RULES: dict[Ops, Callable[[UOp, _Graph], str | None]] = {
     Ops.END: _end_rule,
     Ops.REDUCE: _reduce_rule,
     Ops.STAGE: _stage_rule,
-    Ops.SHUFFLE: _shuffle_rule,
     Ops.SINK: _sink_rule,
     Ops.ITEM: _tensor_item_rule,
+    **GPU_RULES,
 }
 
 
@@ -356,10 +367,11 @@ def _check_loops(root: UOp, graph: _Graph) -> None:
             raise _error(
                 graph.stage, u, "a wide LOAD is only copied by a wide STORE of the same width"
             )
-        if u.op is not Ops.RANGE or u.arg.kind not in IN_THREAD:
+        if not _is_opened(u):
             continue
         if u not in graph.closer:
-            raise _error(graph.stage, u, "no END closes this range")
+            what = "range" if u.op is Ops.RANGE else u.op
+            raise _error(graph.stage, u, f"no END closes this {what}")
         if u in free(root):
             late = _first_after(order, graph.closer[u], u)
             raise _error(

@@ -6,7 +6,10 @@ INDEXED  SINK of STOREs: scalars over RANGEs that are kernel axes; REDUCE and EN
 MAPPED   the same after `split`: ranges are digits, values may be STAGEd and SHUFFLEd; no order yet
 LOOPS    memories, loops and the order of effects; what `linearize` reads
 
-Native C has neither GLOBAL and LOCAL ranges nor SHARED, BARRIER and SHUFFLE; a GPU has no THREAD.
+LOOPS alone has what only hand-written kernels and the passes for matrix products use: IF, ROLE,
+atomics, votes, asynchronous copies, mbarriers, tensor cores.
+Native C has neither the ranges of blocks and warps nor SHARED, BARRIER and SHUFFLE; a GPU has no
+THREAD.
 `uopc/uop/spec.py` holds graphs against these tables.
 """
 
@@ -16,7 +19,17 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
-from uopc.uop.ops import BINARY, ELEMENTWISE, IN_THREAD, MOVEMENT, UNARY, AxisType, Ops
+from uopc.uop.ops import (
+    BINARY,
+    EFFECTS,
+    ELEMENTWISE,
+    IN_THREAD,
+    MOVEMENT,
+    UNARY,
+    WHOLE_KERNEL,
+    AxisType,
+    Ops,
+)
 
 
 class Stage(Enum):
@@ -36,19 +49,24 @@ class Part(Enum):
     MEMORY = "a memory"
     ADDRESS = "an INDEX"
     EFFECT = "an effect"
+    BOTH = "an effect that gives a value"
     RANGE = "a RANGE"
+    SCOPE = "an IF or a ROLE"
+    MAP = "a TENSORMAP"
 
     __hash__ = object.__hash__
 
 
 # ---- table 1: the operands of each op: those it must have, those it may add, what may follow
-_VALUE = frozenset((Part.VALUE, Part.RANGE))
+_VALUE = frozenset((Part.VALUE, Part.RANGE, Part.BOTH))
 _VALUES = _VALUE | {Part.TUPLED}
 _MEMORY = frozenset((Part.MEMORY,))
 _ADDRESS = frozenset((Part.ADDRESS,))
-_EFFECT = frozenset((Part.EFFECT,))
+_EFFECT = frozenset((Part.EFFECT, Part.BOTH))
 _RANGE = frozenset((Part.RANGE,))
-_DONE = _EFFECT | _RANGE
+_SCOPE = _RANGE | {Part.SCOPE}
+_MAP = frozenset((Part.MAP,))
+_DONE = _EFFECT | _SCOPE
 Parts: TypeAlias = frozenset[Part]
 
 
@@ -69,26 +87,45 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.INDEX: Operands((_MEMORY, _VALUE)),
     Ops.LOAD: Operands((_ADDRESS,), may=(_VALUE, _VALUE)),
     Ops.STORE: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
-    Ops.AFTER: Operands((_MEMORY | {Part.VALUE}, _DONE), rest=_DONE),
-    Ops.BARRIER: Operands((_DONE,), rest=_DONE),
-    Ops.END: Operands((_EFFECT, _RANGE), rest=_RANGE),
+    Ops.AFTER: Operands((_MEMORY | {Part.VALUE, Part.BOTH}, _DONE), rest=_DONE),
+    Ops.IF: Operands((_VALUE,), rest=_DONE),
+    Ops.ROLE: Operands(rest=_DONE),
+    Ops.ATOMIC: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
+    Ops.BARRIER: Operands((_DONE | _VALUE,), rest=_DONE),
+    Ops.END: Operands((_EFFECT, _SCOPE), rest=_SCOPE),
     Ops.SINK: Operands((_EFFECT,), rest=_EFFECT),
+    Ops.TENSORMAP: Operands((_MEMORY,)),
+    Ops.COPY: Operands((_ADDRESS | _MAP, _ADDRESS | _MAP), rest=_ADDRESS | _VALUE),
+    **dict.fromkeys((Ops.COMMIT, Ops.WAITG, Ops.FENCE), Operands(rest=_DONE | _MEMORY)),
+    **dict.fromkeys((Ops.MBAR_INIT, Ops.WAIT), Operands((_ADDRESS, _VALUE))),
+    Ops.ARRIVE: Operands((_ADDRESS,), may=(_VALUE,)),
+    **dict.fromkeys((Ops.LDMATRIX, Ops.STMATRIX), Operands((_ADDRESS, _ADDRESS))),
+    Ops.DESCRIPTOR: Operands((_ADDRESS,)),
+    Ops.MMA: Operands((_ADDRESS, _ADDRESS | _VALUE, _ADDRESS | _VALUE), may=(_VALUE,)),
+    Ops.PRINTF: Operands(rest=_DONE | _VALUE),
+    Ops.ASSERT: Operands((_VALUE,), rest=_DONE),
     Ops.REDUCE: Operands((_VALUES,), rest=_RANGE),
     Ops.TUPLE: Operands((_VALUE,), rest=_VALUE),
     Ops.ITEM: Operands((frozenset((Part.TUPLED,)),)),
     Ops.STAGE: Operands((_VALUES, _VALUE, _VALUE, _VALUE), rest=_RANGE),
-    Ops.SHUFFLE: Operands((_VALUES,)),
+    Ops.SHUFFLE: Operands((_VALUES,), may=(_VALUE,)),
+    **dict.fromkeys((Ops.VOTE, Ops.WARP_REDUCE), Operands((_VALUE,))),
 }
 
 # ---- table 2: the ops of each stage
 _SCALAR = ELEMENTWISE | {Ops.BUFFER, Ops.CONST}
 _ACCESS = frozenset((Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.RANGE, Ops.END, Ops.SINK))
 _REDUCED = frozenset((Ops.REDUCE, Ops.TUPLE, Ops.ITEM))
+_GPU_VALUES = frozenset((Ops.SHUFFLE, Ops.VOTE, Ops.WARP_REDUCE, Ops.TENSORMAP, Ops.DESCRIPTOR))
 STAGE_OPS: dict[Stage, frozenset[Ops]] = {
     Stage.TENSOR: _SCALAR | MOVEMENT | _REDUCED | {Ops.IOTA},
     Stage.INDEXED: _SCALAR | _ACCESS | _REDUCED,
     Stage.MAPPED: _SCALAR | _ACCESS | _REDUCED | {Ops.STAGE, Ops.SHUFFLE},
-    Stage.LOOPS: _SCALAR | _ACCESS | {Ops.ALLOC, Ops.AFTER, Ops.BARRIER, Ops.SHUFFLE},
+    Stage.LOOPS: _SCALAR
+    | _ACCESS
+    | EFFECTS
+    | _GPU_VALUES
+    | {Ops.ALLOC, Ops.AFTER, Ops.IF, Ops.ROLE},
 }
 
 # ---- table 3: the ranges of each stage, and which kinds a digit of a split axis may have
@@ -97,7 +134,7 @@ STAGE_RANGES: dict[Stage, frozenset[AxisType]] = {
     Stage.TENSOR: frozenset(),
     Stage.INDEXED: frozenset((AxisType.LOOP, AxisType.REDUCE)),
     Stage.MAPPED: _BOUND,
-    Stage.LOOPS: _BOUND,
+    Stage.LOOPS: IN_THREAD | WHOLE_KERNEL,
 }
 DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "g": frozenset((AxisType.GLOBAL, AxisType.THREAD)),
@@ -112,8 +149,8 @@ DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
 REDUCE_RANGES = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL))
 
 # ---- table 4: what only a GPU, or only native C, has
-GPU_RANGES = frozenset((AxisType.GLOBAL, AxisType.LOCAL))
-GPU_OPS = frozenset((Ops.BARRIER, Ops.SHUFFLE))
+GPU_RANGES = WHOLE_KERNEL
+GPU_OPS = (EFFECTS | _GPU_VALUES | {Ops.ROLE}) - {Ops.STORE}
 WIDTHS = (2, 4, 8, 16)
 #: bytes of the widest access of one thread
 WIDEST_BYTES = 16
@@ -124,5 +161,8 @@ PARTS: dict[Ops, Part] = {
     Ops.INDEX: Part.ADDRESS,
     Ops.RANGE: Part.RANGE,
     Ops.TUPLE: Part.TUPLED,
-    **dict.fromkeys((Ops.STORE, Ops.BARRIER, Ops.END, Ops.SINK), Part.EFFECT),
+    Ops.TENSORMAP: Part.MAP,
+    **dict.fromkeys((*EFFECTS, Ops.END, Ops.SINK), Part.EFFECT),
+    Ops.ATOMIC: Part.BOTH,
+    **dict.fromkeys((Ops.IF, Ops.ROLE), Part.SCOPE),
 }

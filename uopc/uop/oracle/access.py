@@ -149,7 +149,7 @@ def other_lane(u: UOp, threads: int) -> Array:
 
     Raises OutOfBoundsError where that lane does not exist (a block that is no multiple of 32).
     """
-    mask: int = u.arg.xor_mask
+    mask: int = u.arg.by
     source: Array = np.arange(threads) ^ mask
     if (source >= threads).any():
         t = int(np.argmax(source >= threads))
