@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.helpers import assert_same, random_array
 from uopc.dtype import DType, dtypes
+from uopc.kernel import USUAL, Numerics
 from uopc.opts import Opts
 from uopc.pipeline import LOWERING, index
 from uopc.uop.node import UOp, buffer, prod, toposort
@@ -68,10 +69,12 @@ def indexed(*bodies: UOp, merge: Sequence[int] = ()) -> UOp:
     return index(bodies, outputs(bodies), merge)
 
 
-def around(name: str, opts: Opts, *bodies: UOp) -> tuple[UOp, UOp]:
+def around(name: str, opts: Opts, *bodies: UOp, numerics: Numerics = USUAL) -> tuple[UOp, UOp]:
     """The graphs before and after one pass of LOWERING."""
     root = indexed(*bodies, merge=opts.merge)
     for p in LOWERING:
+        if not p.wanted(numerics):
+            continue
         new = p.run(root, opts)
         if p.name == name:
             return root, new

@@ -39,7 +39,7 @@ def test_no_argument_gives_short_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert main([]) == 0
     said = capsys.readouterr().out
     assert len(said.splitlines()) < 20
-    for command in ("demo", "doctor", "show", "cache"):
+    for command in ("demo", "doctor", "show", "check", "trace", "cache"):
         assert f"  {command} " in said
 
 
@@ -57,6 +57,9 @@ def test_python_m_is_the_same() -> None:
         (["show"], "required: FILE:NAME"),
         (["show", "a.py:b", "--ptx", "--sass"], "not allowed with argument"),
         (["demo", "--images", "many"], "invalid int value: 'many'"),
+        (["check"], "required: FILE:NAME"),
+        (["check", "a.py:b", "--seed", "x"], "invalid int value: 'x'"),
+        (["trace", "a.py:b", "--thread"], "--thread: expected one argument"),
     ],
 )
 def test_a_wrong_command_line_is_usage(

@@ -4,23 +4,42 @@ Reading order: `uopc/uop/ops.py` and `node.py` (the IR), `uopc/pipeline.py` from
 passes), then one pass with its test, then `uopc/render/`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from uopc.dtype import dtypes
+from uopc.kernel import Numerics
 from uopc.opts import Opts
 from uopc.target import Target
 
 if TYPE_CHECKING:
+    from uopc.checking import Verdict, check
     from uopc.pipeline import Kernel, compile
+    from uopc.tracing import trace
 
 __version__ = "0.1.0"
-__all__ = ["Kernel", "Opts", "Target", "compile", "dtypes"]
+__all__ = [
+    "Kernel",
+    "Numerics",
+    "Opts",
+    "Target",
+    "Verdict",
+    "check",
+    "compile",
+    "dtypes",
+    "trace",
+]
+_LATER = {
+    "Kernel": "pipeline",
+    "compile": "pipeline",
+    "Verdict": "checking",
+    "check": "checking",
+    "trace": "tracing",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`compile` and `Kernel` on first use: the IR alone imports in a moment."""
-    if name in ("Kernel", "compile"):
-        from uopc import pipeline
-
-        return getattr(pipeline, name)
+    """What compiles and runs on first use: the IR alone imports in a moment."""
+    if name in _LATER:
+        return getattr(import_module(f"uopc.{_LATER[name]}"), name)
     raise AttributeError(f"module 'uopc' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command line: `uopc demo`, `doctor`, `show` and `cache`.
+"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace` and `cache`.
 
 Errors that uopc raises on purpose are printed as their message: exit 2 where what was asked for is
 at fault, 1 for any other.
@@ -18,6 +18,7 @@ from uopc import __version__
 from uopc.demo import IMAGES, demo
 from uopc.doctor import doctor
 from uopc.errors import UopcError, UsageError
+from uopc.examine import check_file, parse_triple, trace_file
 from uopc.printing import console, mib
 from uopc.runtime.cache import clear, status
 from uopc.show import View, show
@@ -52,6 +53,13 @@ def _run(options: argparse.Namespace) -> int:
         return doctor(out)
     if options.command == "show":
         return show(out, options.what, options.target, options.opts, options.view)
+    if options.command == "check":
+        return check_file(out, options.what, options.all, options.seed)
+    if options.command == "trace":
+        threads = [parse_triple(text) for text in options.thread or ["0,0,0"]]
+        only = [name.strip() for name in options.only.split(",") if name.strip()]
+        block = parse_triple(options.block)
+        return trace_file(out, options.what, threads, block, only, options.seed)
     if options.command == "cache":
         return cache(out, options.clear)
     _parser().print_help()
@@ -128,6 +136,33 @@ def _parser() -> argparse.ArgumentParser:
             default=View.SOURCE,
             help=text,
         )
+
+    found = (
+        "Its arrays are what the function NAME returns after the kernel, as in (kernel, [x, y]), "
+    )
+    found += "or what FILE calls NAME_arrays; else random ones."
+    judge = commands.add_parser(
+        "check",
+        help="races, bounds, barriers, ... of a kernel of yours, without a GPU",
+        description="Import FILE and run the kernel that NAME is in the checked emulator. Exit "
+        f"code 1 if it has a fault. {found} UOPC_CHECK=1 checks every emulated kernel likewise.",
+    )
+    judge.add_argument("what", metavar="FILE:NAME")
+    judge.add_argument("--all", action="store_true", help="every fault, not only the first")
+    follow = commands.add_parser(
+        "trace",
+        help="what chosen threads of a kernel of yours compute, value by value",
+        description="Import FILE, emulate the kernel that NAME is, and print each value, access "
+        f"and effect of some of its threads. {found}",
+    )
+    follow.add_argument("what", metavar="FILE:NAME")
+    follow.add_argument(
+        "--thread", action="append", metavar="X,Y,Z", help="threadIdx; may be given again (0,0,0)"
+    )
+    follow.add_argument("--block", default="0,0,0", metavar="X,Y,Z", help="blockIdx (0,0,0)")
+    follow.add_argument("--only", default="", metavar="OPS", help="such as LOAD,STORE")
+    for one in (judge, follow):
+        one.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
 
     keep = commands.add_parser("cache", help="the cache of compiled kernels: where, how large")
     keep.add_argument("--clear", action="store_true", help="remove every entry")

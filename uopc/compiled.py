@@ -14,7 +14,7 @@ import numpy as np
 
 from uopc.dtype import DType
 from uopc.errors import UsageError
-from uopc.kernel import Dims, ProgramTree, Source
+from uopc.kernel import USUAL, Dims, Numerics, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
@@ -77,7 +77,10 @@ class Kernel:
     ----------
     steps: its launches; more than one where a reduction is split over the grid.
     device: "cpu", "emulated" or "cuda"; target: the Target it was rendered for.
+    numerics: what its numbers are beside the body.
     out_shapes: the shapes of its outputs.
+    input_slots, output_slots: where it takes inputs and outputs; partials: BUFFERs that hold what
+    one step leaves for the next.
     """
 
     def __init__(
@@ -88,14 +91,15 @@ class Kernel:
         bodies: Sequence[UOp],
         outs: Sequence[UOp],
         partials: Sequence[UOp],
+        numerics: Numerics,
     ) -> None:
-        self.steps, self.device, self.target = steps, how, on
+        self.steps, self.device, self.target, self.numerics = steps, how, on, numerics
         self.out_shapes = tuple(b.shape for b in bodies)
         self._dtypes = tuple(b.dtype for b in bodies)
-        self._outs = tuple(o.arg.slot for o in outs)
-        self._partials = {p.arg.slot: p for p in partials}
+        self.output_slots = tuple(o.arg.slot for o in outs)
+        self.partials = tuple(partials)
         params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
-        self._inputs = tuple(sorted(params))
+        self.input_slots = tuple(sorted(params))
         self._programs: list[Program] | None = None
 
     @property
@@ -158,8 +162,8 @@ class Kernel:
         return self._only(what)
 
     def explain(self) -> str:
-        """The graph after every pass, and the Opts, of each step."""
-        parts = []
+        """The graph after every pass, and the Opts, of each step; Numerics that were asked for."""
+        parts = [] if self.numerics == USUAL else [str(self.numerics)]
         for n, step in enumerate(self.steps):
             parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
             parts += [f"-- {name}\n{show(graph)}" for name, graph in step.trace]
@@ -172,17 +176,17 @@ class Kernel:
         Without `out` the outputs are DeviceArrays where an input is in device memory, else numpy's.
         Raises UsageError for a wrong count, dtype, size or layout.
         """
-        if len(inputs) != len(self._inputs):
+        if len(inputs) != len(self.input_slots):
             raise UsageError(
-                f"kernel {self.steps[0].source.name} takes {len(self._inputs)} inputs "
-                f"(slots {list(self._inputs)}), got {len(inputs)}"
+                f"kernel {self.steps[0].source.name} takes {len(self.input_slots)} inputs "
+                f"(slots {list(self.input_slots)}), got {len(inputs)}"
             )
         outs = self._outputs(out, inputs, stream)
-        arrays: dict[int, Any] = dict(zip(self._inputs, inputs, strict=True)) | dict(
-            zip(self._outs, outs, strict=True)
+        arrays: dict[int, Any] = dict(zip(self.input_slots, inputs, strict=True)) | dict(
+            zip(self.output_slots, outs, strict=True)
         )
-        for slot, p in self._partials.items():
-            arrays[slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
+        for p in self.partials:
+            arrays[p.arg.slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
         for n, step in enumerate(self.steps):
             self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
         return outs[0] if len(outs) == 1 else outs
@@ -199,9 +203,9 @@ class Kernel:
             made = zip(self.out_shapes, self._dtypes, strict=True)
             return [self._empty(shape, dtype, on_device, stream) for shape, dtype in made]
         given = list(out) if isinstance(out, (list, tuple)) else [out]
-        if len(given) != len(self._outs):
+        if len(given) != len(self.output_slots):
             raise UsageError(
-                f"the kernel has {len(self._outs)} outputs, out= holds {len(given)} arrays"
+                f"the kernel has {len(self.output_slots)} outputs, out= holds {len(given)} arrays"
             )
         return given
 

@@ -15,6 +15,7 @@ from uopc.errors import UsageError
 
 #: name -> (default, meaning): the one table of variables, printed by `uopc doctor` and the book.
 VARIABLES: dict[str, tuple[str, str]] = {
+    "UOPC_CHECK": ("0", "1 checks every emulated kernel: races, stray accesses and the like"),
     "UOPC_CHECK_SPEC": ("0", "1 checks the stage spec before and after every pass"),
     "UOPC_DEBUG": ("0", "1 reports each compile; 2 also synchronises after each launch"),
     "UOPC_CACHE_DIR": ("", "folder of compiled kernels; empty: the user's cache folder"),
@@ -32,6 +33,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
 class Config:
     """What the environment says.  Sizes in MiB where named so."""
 
+    check: bool = False
     check_spec: bool = False
     debug: int = 0
     cache_dir: Path | None = None
@@ -56,6 +58,7 @@ class Config:
 
         folder = get("UOPC_CACHE_DIR")
         return cls(
+            check=number("UOPC_CHECK") != 0,
             check_spec=number("UOPC_CHECK_SPEC") != 0,
             debug=number("UOPC_DEBUG"),
             cache_dir=Path(folder) if folder else None,

@@ -1,4 +1,4 @@
-"""Records that travel between stages: the tree of a PROGRAM, a rendered Source, a launch.
+"""Records that travel between stages: Numerics, the tree of a PROGRAM, a rendered Source, a launch.
 
 A PROGRAM is a tree of scopes in execution order: `linearize` makes it, the renderers print it.
 """
@@ -12,8 +12,25 @@ from typing import TypeAlias
 from uopc.dtype import DType
 from uopc.target import Target
 from uopc.uop.node import UOp
+from uopc.uop.ops import TensorMapArg
 
 Dims: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """What the numbers of a kernel are, beside its body: a promise that no tuning touches.
+
+    exact_math: exp, log, sin and their kin are computed by the kernel's own arithmetic, with the
+    same bits on every device (`uopc/passes/exact_math.py`); else by the device's library, which is
+    faster and agrees within ulps.
+    """
+
+    exact_math: bool = False
+
+
+#: no promise beyond those of every kernel
+USUAL = Numerics()
 
 
 @dataclass(frozen=True)
@@ -115,11 +132,29 @@ class ProgramTree:
                 stack.extend(reversed(item.items))
 
 
+@dataclass(frozen=True)
+class TensorMapUse:
+    """A tensor map that a launch passes after the parameters: how bulk copies see parameter `slot`.
+
+    dtype: of the parameter's elements.
+    """
+
+    slot: int
+    dtype: DType
+    arg: TensorMapArg
+
+
 class Source(str):
     """Rendered text that knows how it must be called.
 
     Attributes: name of the kernel; language "c", "emulated" or "cuda"; params in slot order;
     launch; shared_bytes per block, and dynamic_shared_bytes of them that a launch asks for; target.
+    CUDA text also has tensor_maps, which follow the parameters, and asserts, the messages of its
+    ASSERTs by number.
+    A checked or traced emulation also has what its numbers stand for: places, the node of each
+    access and effect; memories, BUFFERs in slot order, then ALLOCs; program, its tree; mutants,
+    (number, node, what is wrong with it) of mutated text; work, about how many statements its
+    threads do; checked; order, kind and seed of that in which warps run unless told otherwise.
     """
 
     name: str
@@ -129,6 +164,15 @@ class Source(str):
     shared_bytes: int
     dynamic_shared_bytes: int
     target: Target
+    places: tuple[UOp, ...]
+    memories: tuple[UOp, ...]
+    program: ProgramTree | None
+    tensor_maps: tuple[TensorMapUse, ...]
+    asserts: tuple[str, ...]
+    mutants: tuple[tuple[int, UOp, str], ...]
+    checked: bool
+    work: int
+    order: tuple[int, int]
 
     def __new__(
         cls,
@@ -141,6 +185,15 @@ class Source(str):
         shared_bytes: int = 0,
         dynamic_shared_bytes: int = 0,
         target: Target,
+        places: tuple[UOp, ...] = (),
+        memories: tuple[UOp, ...] = (),
+        program: ProgramTree | None = None,
+        tensor_maps: tuple[TensorMapUse, ...] = (),
+        asserts: tuple[str, ...] = (),
+        mutants: tuple[tuple[int, UOp, str], ...] = (),
+        checked: bool = False,
+        work: int = 0,
+        order: tuple[int, int] = (0, 0),
     ) -> Source:
         self = super().__new__(cls, text)
         self.name, self.language, self.params, self.launch = name, language, params, launch
@@ -149,4 +202,7 @@ class Source(str):
             dynamic_shared_bytes,
             target,
         )
+        self.places, self.memories, self.program = places, memories, program
+        self.tensor_maps, self.asserts = tensor_maps, asserts
+        self.mutants, self.checked, self.work, self.order = mutants, checked, work, order
         return self

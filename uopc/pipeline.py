@@ -17,11 +17,12 @@ from uopc.compiled import Kernel as Kernel  # also for those who look for it her
 from uopc.compiled import Step as Step
 from uopc.compiled import render_for
 from uopc.errors import DeviceError, TargetError, UsageError
-from uopc.kernel import Dims, ProgramTree, Source
+from uopc.kernel import USUAL, Dims, Numerics, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
 from uopc.passes.effects import effects
+from uopc.passes.exact_math import exact_math
 from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
@@ -46,12 +47,16 @@ Trace = list[tuple[str, UOp]]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: its name, what it does under opts, the stage it gives, and why it is here."""
+    """One pass: its name, what it does under opts, the stage it gives, and why it is here.
+
+    wanted: of a pass that does not run for every kernel, whether it runs.
+    """
 
     name: str
     run: Callable[[UOp, Opts], UOp]
     gives: Stage
     why: str
+    wanted: Callable[[Numerics], bool] = lambda numerics: True
 
 
 def _plain(run: Callable[[UOp], UOp]) -> Callable[[UOp, Opts], UOp]:
@@ -67,6 +72,10 @@ def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
 
+def _asked(numerics: Numerics) -> bool:
+    return numerics.exact_math
+
+
 #: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
 LOWERING: tuple[Pass, ...] = (
     Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
@@ -75,6 +84,7 @@ LOWERING: tuple[Pass, ...] = (
     Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
     Pass("effects", _plain(effects), Stage.LOOPS, "memory and order"),
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
+    Pass("exact_math", _plain(exact_math), Stage.LOOPS, "a function was one dear op", _asked),
     Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
 )
 
@@ -84,8 +94,8 @@ def index(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = ())
     return share(rangeify(bodies, outs, merge))
 
 
-def lower(root: UOp, opts: Opts, trace: Trace | None = None) -> UOp:
-    """INDEXED -> LOOPS under opts.  trace collects (pass, graph after it).
+def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics = USUAL) -> UOp:
+    """INDEXED -> LOOPS under opts and numerics.  trace collects (pass, graph after it).
 
     Raises UsageError where opts names axes that root has not.
     """
@@ -94,6 +104,8 @@ def lower(root: UOp, opts: Opts, trace: Trace | None = None) -> UOp:
     if checked:
         check(root, Stage.INDEXED)
     for p in LOWERING:
+        if not p.wanted(numerics):
+            continue
         root = p.run(root, opts)
         if checked:
             check(root, p.gives, opts.gpu)
@@ -103,7 +115,7 @@ def lower(root: UOp, opts: Opts, trace: Trace | None = None) -> UOp:
 
 
 def finish(root: UOp) -> ProgramTree:
-    """LOOPS -> PROGRAM.  Hand-written loop IR enters here."""
+    """LOOPS -> PROGRAM.  Hand-written loop IR enters here (for exact math, after `exact_math`)."""
     if config.current().check_spec:
         check(root, Stage.LOOPS)
     return linearize(legalise(root))
@@ -115,6 +127,7 @@ def compile(
     opts: Opts | None = None,
     target: str | Target | None = None,
     name: str = "kernel",
+    numerics: Numerics = USUAL,
 ) -> Kernel:
     """A shaped body, or several, to a kernel that runs.
 
@@ -127,6 +140,7 @@ def compile(
         GPU), "sm_NN" or a Target (CUDA text; a call emulates it where there is no such GPU).  None:
         cuda where it is usable, else emulated.
     name: of the kernel in its source.
+    numerics: what its numbers are beside the body, whatever Opts are chosen.
 
     Raises UsageError, TargetError or ToolchainError that names the value and the option to change,
     and SpecError where the body is loop IR.
@@ -147,9 +161,9 @@ def compile(
         root = facts.root
         ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
     steps, partials = _first_that_fits(
-        root, ranked, free + len(bodies), name, how, language, on, chosen=opts is None
+        root, ranked, free + len(bodies), name, how, language, on, numerics, chosen=opts is None
     )
-    return Kernel(steps, how, on, bodies, outs, partials)
+    return Kernel(steps, how, on, bodies, outs, partials, numerics)
 
 
 def _where(target: str | Target | None) -> tuple[str, str, Target]:
@@ -177,6 +191,7 @@ def _first_that_fits(
     how: str,
     language: str,
     on: Target,
+    numerics: Numerics,
     chosen: bool,
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
@@ -184,7 +199,7 @@ def _first_that_fits(
     refused: TargetError | None = None
     for opts in ranked:
         try:
-            made = _steps(root, opts, slot, name, how, language, on)
+            made = _steps(root, opts, slot, name, how, language, on, numerics)
         except TargetError as error:
             refused = error
             continue
@@ -203,7 +218,14 @@ def _spills(step: Step) -> bool:
 
 
 def _steps(
-    root: UOp, opts: Opts, slot: int, name: str, how: str, language: str, on: Target
+    root: UOp,
+    opts: Opts,
+    slot: int,
+    name: str,
+    how: str,
+    language: str,
+    on: Target,
+    numerics: Numerics,
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """One step, or one per half of a reduction split over the grid."""
     steps: list[Step] = []
@@ -212,16 +234,18 @@ def _steps(
     while split_axis(root, opts) is not None:
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
-        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, language, on))
+        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, language, on, numerics))
         facts = KernelFacts.of_indexed(root)
         opts = choose_gpu.rank(facts, choose_gpu.Aim(on, split=False))[0]
-    steps.append(_step(root, opts, name, how, language, on))
+    steps.append(_step(root, opts, name, how, language, on, numerics))
     return tuple(steps), partials
 
 
-def _step(root: UOp, opts: Opts, name: str, how: str, language: str, on: Target) -> Step:
+def _step(
+    root: UOp, opts: Opts, name: str, how: str, language: str, on: Target, numerics: Numerics
+) -> Step:
     trace: Trace = [("index", root)]
-    sink = lower(root, opts, trace)
+    sink = lower(root, opts, trace, numerics)
     tree = linearize(sink)
     source = render_for(tree, name, language, on)
     runs = (
@@ -257,7 +281,12 @@ def cpu_opt_choice(body: UOp | Sequence[UOp]) -> Opts:
     return choose_cpu.rank(KernelFacts.of(bodies, _outs(bodies)))[0]
 
 
-def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -> UOp:
+def gpu_lower(
+    body: UOp | Sequence[UOp],
+    out: UOp | Sequence[UOp],
+    opts: Opts,
+    numerics: Numerics = USUAL,
+) -> UOp:
     """One GPU kernel in stage LOOPS, a SINK: bodies into flat outputs.
 
     Raises UsageError where opts is not for a GPU, does not fit the kernel, or splits a reduction
@@ -273,7 +302,7 @@ def gpu_lower(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], opts: Opts) -
             f"Opts.blocks={{{axis}: {dict(opts.blocks)[axis]}}} splits the reduced axis {axis} "
             "over blocks, which takes two kernels. Use uopc.compile, or leave it out."
         )
-    return lower(root, opts)
+    return lower(root, opts, numerics=numerics)
 
 
 def launch_dims(sink: UOp) -> tuple[Dims, Dims]:
@@ -293,13 +322,20 @@ def emulate(
     check: bool | None = None,
     order: str = "forward",
     target: str | Target = "sm_80",
+    trace: bool = False,
+    mutate: bool = False,
 ) -> Source:
     """C text that runs the same GPU kernel on a CPU, warp by warp.
 
+    check: find races, accesses out of bounds and the like; None: as UOPC_CHECK says.
     order: in which warps are resumed: "forward", "backward" or "shuffled(seed)".
     target: whose limit of shared memory counts.
+    trace: checked text that also tells what chosen threads do.
+    mutate: text whose synchronisation can be left out or twisted, one at a time.
     """
-    return render_emulated(finish(sink), name, check=check, order=order, target=target)
+    return render_emulated(
+        finish(sink), name, check=check, order=order, target=target, trace=trace, mutate=mutate
+    )
 
 
 def match_gemm(body: UOp) -> tuple[int, int, int] | None:
@@ -320,15 +356,16 @@ class Ctx:
     """What `lower_body` lowers under."""
 
     opts: Opts = field(default_factory=Opts)
+    numerics: Numerics = USUAL
 
 
 def lower_body(body: UOp | Sequence[UOp], out: UOp | Sequence[UOp], ctx: Ctx = Ctx()) -> UOp:
     """One kernel in stage LOOPS, for a CPU unless ctx.opts.gpu."""
     if ctx.opts.gpu:
-        return gpu_lower(body, out, ctx.opts)
+        return gpu_lower(body, out, ctx.opts, ctx.numerics)
     bodies = _shaped(body)
     outs = [out] if isinstance(out, UOp) else list(out)
-    return lower(index(bodies, outs, ctx.opts.merge), ctx.opts)
+    return lower(index(bodies, outs, ctx.opts.merge), ctx.opts, numerics=ctx.numerics)
 
 
 def render_native(sink: UOp, name: str) -> Source:

@@ -11,7 +11,6 @@ from uopc.errors import UsageError
 from uopc.opts import Opts
 from uopc.pipeline import LOWERING, Kernel, Step, compile, finish
 from uopc.printing import code, facts, heading, step_facts
-from uopc.render.base import check_name
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
 from uopc.render.emulate import render_emulated
@@ -24,7 +23,7 @@ from uopc.uop.ops import Ops
 from uopc.uop.spec import check
 from uopc.uop.stages import GPU_OPS, GPU_RANGES, Stage
 from uopc.uop.text import show as graph_text
-from uopc.userfile import Subject, load
+from uopc.userfile import Subject, kernel_name, load
 
 DEFAULT_ARCH = "sm_80"
 EXAMPLE = '{"local": {"0": 8, "1": 16}, "upcast": {"0": 2}}'
@@ -75,7 +74,7 @@ def steps_of(
     if target is None:
         target = DEFAULT_ARCH if why_unusable() else "cuda"
     on = _named(target)
-    name = _kernel_name(name)
+    name = kernel_name(name)
     if isinstance(subject, UOp):
         if opts is not None:
             raise UsageError(
@@ -108,14 +107,6 @@ def _named(target: str) -> Target:
     if target == "cuda":
         return device_target()
     return named_target(DEFAULT_ARCH if target == "emulated" else target)
-
-
-def _kernel_name(name: str) -> str:
-    """The user's name where a kernel may be called so."""
-    try:
-        return check_name(name)
-    except UsageError:
-        return "kernel"
 
 
 def _written_by_hand(name: str, sink: UOp, on: Target) -> Step:

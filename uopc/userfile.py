@@ -15,9 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from uopc.dtype import dtypes
 from uopc.errors import UopcError, UsageError
 from uopc.pipeline import Kernel
+from uopc.render.base import check_name
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
@@ -32,6 +35,17 @@ def load(what: str) -> tuple[str, Subject]:
     Raises UsageError where FILE or NAME is not there or is something else, UopcError where the
     file's own code fails.
     """
+    name, subject, _ = load_with_arrays(what)
+    return name, subject
+
+
+def load_with_arrays(what: str) -> tuple[str, Subject, tuple[Any, ...] | None]:
+    """NAME, its kernel, and the arrays that FILE has for it; None where it has none.
+
+    These are what a function NAME returns after the kernel, as in (kernel, [x, y]), or else what
+    the file calls NAME_arrays: a list of them, or a function without arguments that returns one.
+    Raises what `load` raises.
+    """
     file, colon, name = what.rpartition(":")
     path, name = (Path(file), name) if colon else (Path(what), "")
     if not path.exists():
@@ -44,10 +58,23 @@ def load(what: str) -> tuple[str, Subject]:
             raise UsageError(f"which kernel of {path}? Give {path}:NAME. {_candidates(module)}")
         if name not in vars(module):
             raise UsageError(f"{path} has no {name}. {_candidates(module, name)}")
-        value = vars(module)[name]
+        value, where = vars(module)[name], f"{name} in {path.name}"
         if _is_function(value):
-            return name, _called(path, name, value)
-        return name, _subject(value, f"{name} in {path.name}")
+            value, where = _called(path, name, value), f"what {name}() in {path.name} returned"
+        arrays = vars(module).get(beside := f"{name}_arrays")
+        if _has_arrays(value):
+            value, arrays = value
+        elif _is_function(arrays):
+            arrays = _called(path, beside, arrays)
+        return name, _subject(value, where), _arrays(arrays, beside)
+
+
+def kernel_name(name: str) -> str:
+    """The user's name where a kernel may be called so."""
+    try:
+        return check_name(name)
+    except UsageError:
+        return "kernel"
 
 
 def _run(path: Path) -> ModuleType:
@@ -96,15 +123,36 @@ def _its_own_errors(path: Path, what: str) -> Iterator[None]:
         raise UopcError(f"{what} failed at {place}: {said}{shown}") from error
 
 
-def _called(path: Path, name: str, function: Any) -> Subject:
+def _called(path: Path, name: str, function: Any) -> Any:
     if needed := _required(function):
         raise UsageError(
             f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give them defaults, or "
             f"write a function without arguments that calls it."
         )
     with _its_own_errors(path, f"{name}() in {path.name}"):
-        value = function()
-    return _subject(value, f"what {name}() in {path.name} returned")
+        return function()
+
+
+def _has_arrays(value: Any) -> bool:
+    """Is it (kernel, arrays)?"""
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    arrays = value[1]
+    if isinstance(arrays, list | tuple):
+        return not any(isinstance(a, UOp) for a in arrays)
+    return isinstance(arrays, np.ndarray)
+
+
+def _arrays(given: Any, called: str) -> tuple[Any, ...] | None:
+    """Raises UsageError for what is no list of arrays."""
+    if given is None:
+        return None
+    if isinstance(given, np.ndarray | np.generic):
+        return (given,)
+    if not isinstance(given, list | tuple):
+        kind = type(given).__name__
+        raise UsageError(f"{called} is {kind}; arrays for a kernel are a list in slot order.")
+    return tuple(given)
 
 
 def _subject(value: Any, where: str) -> Subject:

@@ -147,3 +147,35 @@ def test_hardware_counts_from_zero_by_one(kind: AxisType) -> None:
         bind(odd)
     with pytest.raises(SpecError, match="hardware counts from 0 by 1, not from 2 by 1"):
         check(odd, Stage.LOOPS)
+
+
+# ---- ranges of warps
+def test_lanes_warps_and_warpgroups_are_digits_of_the_thread() -> None:
+    kinds = ((3, AxisType.GLOBAL), (2, AxisType.WARPGROUP), (4, AxisType.WARP), (32, AxisType.LANE))
+    ranges = [range_(n, axis, kind) for axis, (n, kind) in enumerate(kinds)]
+    position = UOp.const(0, dtypes.index)
+    for r in ranges:
+        position = position * r.arg.size + r
+    launch = bind(sink(buffer(0, dtypes.f32, (768,)).index(position).store(1.0)))
+    assert (launch.grid, launch.block, launch.threads) == ((3, 1, 1), (256, 1, 1), 256)
+    assert [(a.range.arg.kind, a.dim, a.stride, a.whole) for a in launch.block_axes] == [
+        (AxisType.LANE, 0, 1, False),
+        (AxisType.WARP, 0, 32, False),
+        (AxisType.WARPGROUP, 0, 128, False),
+    ]
+
+
+@pytest.mark.parametrize("arg", [LaunchArg(), LaunchArg(grid=(0,)), LaunchArg(lanes=(0,))])
+def test_the_sink_does_not_reorder_warps(arg: LaunchArg) -> None:
+    first, second = range_(2, 0, AxisType.WARP), range_(2, 1, AxisType.WARP)
+    lane = range_(32, 2, AxisType.LANE)
+    out = buffer(0, dtypes.f32, (128,)).index((first * 2 + second) * 32 + lane)
+    root = sink(out.store(1.0), launch=arg)
+    assert hardware_ranges(root, AxisType.WARP) == (second, first)
+    assert [a.stride for a in bind(root).block_axes] == [1, 32, 64]
+
+
+def test_local_ranges_are_faster_than_warps() -> None:
+    warp, local = range_(4, 0, AxisType.WARP), range_(32, 1, AxisType.LOCAL)
+    root = sink(buffer(0, dtypes.f32, (128,)).index(warp * 32 + local).store(1.0))
+    assert [(a.range, a.stride) for a in bind(root).block_axes] == [(local, 1), (warp, 32)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from tests.helpers import alloc
 from uopc.dtype import AddrSpace, dtypes
 from uopc.examples import smem_gemm_ir
-from uopc.kernel import Do
 from uopc.opts import Opts
 from uopc.passes.linearize import linearize
 from uopc.pipeline import gpu_lower
-from uopc.render.regions import Region, Regions, Split, cut
+from uopc.render.regions import Branch, Region, Regions, Split, Wide, cut
 from uopc.uop.node import UOp, buffer, range_, sink
 from uopc.uop.ops import AxisType, Ops
 
@@ -25,10 +24,12 @@ def shape(cuts: Regions) -> list[object]:
     def one(part: object) -> object:
         if isinstance(part, Split):
             return (part.opener.arg.size, [one(p) for p in part.parts])
+        if isinstance(part, Branch):
+            return (part.opener.op.name, [one(p) for p in part.parts])
         if isinstance(part, Region):
-            return "lanes" if part.shuffle is None else "shuffle"
-        assert isinstance(part, Do)
-        return "barrier"
+            return "lanes"
+        assert isinstance(part, Wide)
+        return part.op.op.name.lower()
 
     return [one(p) for p in cuts.parts]
 

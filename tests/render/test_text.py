@@ -20,6 +20,7 @@ from uopc.errors import UsageError
 from uopc.opts import Opts
 from uopc.pipeline import compile, finish, render_cuda
 from uopc.render.c import render_c
+from uopc.runtime import cpu
 from uopc.runtime.nvrtc import compile_cubin
 from uopc.runtime.program import Program
 from uopc.uop.node import UOp, buffer, range_, sink
@@ -58,7 +59,8 @@ def test_other_names_do(name: str, tmp_path: Path) -> None:
         file = tmp_path / f"{target}.c"
         file.write_text(compile(bodies, mapping, target, name).source)
         if gcc:
-            subprocess.run([gcc, "-fsyntax-only", "-w", file], check=True)
+            headers = Path(cpu.__file__).parent
+            subprocess.run([gcc, "-fsyntax-only", "-w", "-I", headers, file], check=True)
 
 
 # ---- literals

@@ -20,6 +20,8 @@ class Result(IntEnum):
 
 
 _OK = Result.CUDA_SUCCESS
+_P, _I = ctypes.c_void_p, ctypes.c_int
+_ENCODE = ctypes.CFUNCTYPE(_I, _P, _I, ctypes.c_uint32, _P, _P, _P, _P, _P, _I, _I, _I, _I)
 
 
 class Buffer:
@@ -58,7 +60,8 @@ class FakeCUDA:
 
     Attributes: core, driver; kernels by name; launches as (name, grid, block, shared bytes, stream
     handle); current, the threads that set the context; free_bytes of memory; asked_shared bytes;
-    loaded libraries.
+    loaded libraries; encoded, the arguments of each tensor map.  A kernel launched with tensor maps
+    gets the addresses of its arguments.
     """
 
     def __init__(self, sm: int = 80, free_bytes: int = 1 << 20) -> None:
@@ -71,6 +74,11 @@ class FakeCUDA:
         self.loaded: set[int] = set()
         self.synced = 0
         self.max_threads = 1024
+        self.encoded: list[tuple[Any, ...]] = []
+        self.encode_status = 0
+        self._encode = _ENCODE(self._encode_map)
+        self.variable = ctypes.c_uint64(0)  # a kernel's pointer to the report of its asserts
+        self._reports: list[Any] = []
         self.free_bytes = free_bytes
         self.cached_bytes = 0
         self.fault = ""
@@ -95,6 +103,12 @@ class FakeCUDA:
             cuDeviceGet=lambda ordinal: (_OK, ordinal),
             cuDeviceGetCount=lambda: (_OK, 1),
             cuDriverGetVersion=lambda: (_OK, 13000),
+            cuGetProcAddress=self._address,
+            cuLaunchKernel=self._launch_places,
+            cuLibraryGetGlobal=lambda library, name: (_OK, ctypes.addressof(self.variable), 8),
+            cuMemcpyHtoD=lambda to, source, size: self._copy(to, source, size, 0),
+            cuMemFreeHost=lambda address: (_OK,),
+            cuMemHostAlloc=self._host_memory,
             cuKernelGetAttribute=lambda what, kernel, gpu: (_OK, self.max_threads),
             cuKernelGetFunction=lambda kernel: (_OK, kernel),
             cuKernelSetAttribute=self._attribute,
@@ -167,6 +181,49 @@ class FakeCUDA:
 
     def _unload(self, library: int) -> tuple[Any, ...]:
         self.loaded.remove(library)
+        return (_OK,)
+
+    def _address(self, name: bytes, version: int, flags: int) -> tuple[Any, ...]:
+        if name != b"cuTensorMapEncodeTiled":
+            return Result.CUDA_ERROR_ILLEGAL_ADDRESS, 0
+        return _OK, ctypes.cast(self._encode, ctypes.c_void_p).value, 0
+
+    def _encode_map(self, to: int, dtype: int, rank: int, pointer: int, *more: Any) -> int:
+        lists, modes = more[:4], more[4:]
+        wide = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+        counts = (rank, rank - 1, rank, rank)
+        values = [
+            tuple((c * n).from_address(at)) if n else ()
+            for c, n, at in zip(wide, counts, lists, strict=True)
+        ]
+        self.encoded.append((dtype, pointer, *values, *modes))
+        ctypes.memset(to, 0xAB, 128)
+        return self.encode_status
+
+    def _host_memory(self, size: int, flags: int) -> tuple[Any, ...]:
+        self._reports.append(ctypes.create_string_buffer(size))
+        return _OK, ctypes.addressof(self._reports[-1])
+
+    def _launch_places(
+        self,
+        kernel: int,
+        gx: int,
+        gy: int,
+        gz: int,
+        bx: int,
+        by: int,
+        bz: int,
+        shared: int,
+        stream: int,
+        where: int,
+        extra: int,
+    ) -> tuple[Result]:
+        if self.fault:
+            return (Result.CUDA_ERROR_ILLEGAL_ADDRESS,)
+        name = self.names[kernel]
+        self.launches.append((name, (gx, gy, gz), (bx, by, bz), shared, stream))
+        if name in self.kernels:
+            self.kernels[name](where)
         return (_OK,)
 
     def _launch(self, stream: Stream, config: Any, kernel: Any, *values: Any) -> None:

@@ -153,9 +153,9 @@ def test_a_kernel_that_fails_says_so(tmp_path: Path) -> None:
 
 
 def test_what_an_emulated_kernel_returns_is_told(tmp_path: Path) -> None:
-    assert set(cpu.FAILURES) == {emulate.DEADLOCK, emulate.NO_MEMORY}
+    assert set(cpu.FAILURES) == {emulate.DEADLOCK, emulate.NO_MEMORY, emulate.FAULT}
     text = f"int f(void **args) {{ return {emulate.DEADLOCK}; }}"
-    with pytest.raises(DeviceError, match="kernel f returned 1: its warps wait at a barrier that"):
+    with pytest.raises(DeviceError, match="kernel f returned 1: its warps wait for what never"):
         cpu.load(text, "f", config=Config(cache_dir=tmp_path))([])
 
 

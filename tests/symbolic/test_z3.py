@@ -22,6 +22,8 @@ z3 = pytest.importorskip("z3", reason="z3-solver is not installed (pip install z
 Term = Any
 WIDE = {WRAP: (dtypes.i16, dtypes.u16), INDEX: (), FLOAT: (), BOOL: (), EFFECT: ()}
 _DIVISION = (Ops.IDIV, Ops.MOD)
+#: these hold every index that is proved for, so that their XOR is that of the integers
+INDEX_BITS = 42
 
 
 _SAME: dict[Ops, Callable[..., Term]] = {
@@ -81,6 +83,9 @@ def term(root: UOp, names: dict[UOp, Term], facts: list[Term]) -> Term:
             made[u] = _SAME[op](*src)
         elif d is dtypes.bool and op in _TRUTH:
             made[u] = _TRUTH[op](*src)
+        elif op is Ops.XOR and d is dtypes.index:
+            bits = (z3.Int2BV(s, INDEX_BITS) for s in src)
+            made[u] = z3.BV2Int(_BITS[op](*bits), is_signed=True)
         elif d.is_data_int and op in _BITS:
             made[u] = _BITS[op](*src)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from enum import Enum
 
 import pytest
 from hypothesis import given
@@ -16,17 +17,33 @@ from uopc.errors import UsageError
 from uopc.uop.node import UOp, alu, buffer, range_, sink
 from uopc.uop.ops import (
     AccessArg,
+    Atomic,
     AxisType,
+    BarrierArg,
+    BarrierScope,
     Combine,
     ConstArg,
+    CopyArg,
+    DescriptorArg,
+    Engine,
+    Fence,
     IotaArg,
     LaunchArg,
+    MatrixArg,
     Ops,
     ParamArg,
+    PrintArg,
     RangeArg,
     ReduceArg,
+    RoleArg,
     ShuffleArg,
+    ShuffleMode,
     StageArg,
+    TensorMapArg,
+    Vote,
+    VoteArg,
+    WaitArg,
+    WarpReduceArg,
 )
 from uopc.uop.text import index_text, parse, show
 
@@ -188,8 +205,103 @@ def test_records(u: UOp) -> None:
     assert_round_trip(u)
 
 
+# ---- records of the GPU's ops: every field, whatever the spec thinks of it
+WORDS = st.text(max_size=12)
+INTS = st.integers(-(1 << 33), 1 << 33)
+MASKS = st.integers(0, (1 << 32) - 1)
+SIZES = st.lists(st.integers(0, 999), max_size=4).map(tuple)
+BOOLS = st.booleans()
+PLACE = buffer(5, dtypes.i32, (64,)).index(I0)
+MBAR = alloc(AddrSpace.MBARRIER, dtypes.u64).index(I0)
+DONE = ELEMENT.store(1.0)
+
+
+def one_of(enum: type[Enum]) -> st.SearchStrategy[Enum]:
+    return st.sampled_from(list(enum))
+
+
+SHUFFLES = st.one_of(
+    st.builds(ShuffleArg, INTS, st.sampled_from(list(ShuffleMode)[:3]), MASKS),
+    st.builds(ShuffleArg, INTS),
+).map(lambda a: UOp(Ops.SHUFFLE, (SCALAR,), a))
+GPU_RECORDS: dict[Ops, st.SearchStrategy[UOp]] = {
+    Ops.SHUFFLE: SHUFFLES,
+    Ops.VOTE: st.builds(VoteArg, one_of(Vote), MASKS).map(lambda a: UOp(Ops.VOTE, (YES,), a)),
+    Ops.WARP_REDUCE: st.builds(
+        WarpReduceArg, st.sampled_from((Combine.ADD, Combine.MIN, Combine.MAX)), MASKS
+    ).map(lambda a: UOp(Ops.WARP_REDUCE, (PLACE.load(),), a)),
+    Ops.ATOMIC: st.sampled_from(list(Atomic)).map(
+        lambda a: PLACE.atomic(a, 1, 2) if a is Atomic.CAS else PLACE.atomic(a, 1)
+    ),
+    Ops.BARRIER: st.builds(BarrierArg, one_of(BarrierScope), INTS, MASKS).map(
+        lambda a: UOp(Ops.BARRIER, (DONE,), a)
+    ),
+    Ops.ROLE: st.builds(RoleArg, WORDS, INTS, INTS, INTS, BOOLS).map(
+        lambda a: UOp(Ops.ROLE, (DONE,), a)
+    ),
+    Ops.COPY: st.builds(CopyArg, one_of(Engine), INTS).map(
+        lambda a: UOp(Ops.COPY, (ELEMENT, ELEMENT, YES), a)
+    ),
+    Ops.TENSORMAP: st.builds(TensorMapArg, SIZES, SIZES, SIZES, INTS).map(
+        lambda a: UOp(Ops.TENSORMAP, (X,), a)
+    ),
+    Ops.COMMIT: one_of(Engine).map(lambda a: UOp(Ops.COMMIT, (DONE,), a)),
+    Ops.WAITG: st.builds(WaitArg, one_of(Engine), INTS, BOOLS).map(lambda a: UOp(Ops.WAITG, (), a)),
+    Ops.FENCE: one_of(Fence).map(lambda a: UOp(Ops.FENCE, (DONE, X), a)),
+    Ops.LDMATRIX: st.builds(MatrixArg, INTS, BOOLS).map(
+        lambda a: UOp(Ops.LDMATRIX, (ELEMENT, ELEMENT), a)
+    ),
+    Ops.STMATRIX: st.builds(MatrixArg, INTS, BOOLS).map(
+        lambda a: UOp(Ops.STMATRIX, (ELEMENT, ELEMENT), a)
+    ),
+    Ops.DESCRIPTOR: st.builds(DescriptorArg, INTS, INTS, INTS, BOOLS).map(
+        lambda a: UOp(Ops.DESCRIPTOR, (ELEMENT,), a)
+    ),
+    Ops.MMA: WORDS.map(lambda a: UOp(Ops.MMA, (ELEMENT, ELEMENT, ELEMENT, YES), a)),
+    Ops.PRINTF: WORDS.map(lambda t: UOp(Ops.PRINTF, (SCALAR,) * t.count("{}"), PrintArg(t))),
+    Ops.ASSERT: WORDS.map(lambda a: UOp(Ops.ASSERT, (YES, DONE), a)),
+    Ops.IF: st.just(UOp(Ops.IF, (YES, DONE))),
+    Ops.MBAR_INIT: st.just(UOp(Ops.MBAR_INIT, (MBAR, I0))),
+    Ops.ARRIVE: st.sampled_from((UOp(Ops.ARRIVE, (MBAR,)), UOp(Ops.ARRIVE, (MBAR, I0)))),
+    Ops.WAIT: st.just(UOp(Ops.WAIT, (MBAR, I0))),
+}
+
+
+@pytest.mark.parametrize("op", GPU_RECORDS)
+@given(st.data())
+def test_gpu_records(op: Ops, data: st.DataObject) -> None:
+    u = data.draw(GPU_RECORDS[op])
+    assert u.op is op
+    assert_round_trip(u)
+    assert pickle.loads(pickle.dumps(u)) is u
+    again = None if u.arg is None else pickle.loads(pickle.dumps(u.arg))
+    assert again == u.arg
+    assert UOp(op, u.src, again) is u  # an equal record makes the same node
+
+
+def test_usual_records_are_short() -> None:
+    printed = UOp(Ops.PRINTF, (SCALAR,), PrintArg("x[0] is {}, 100%!"))
+    assert show(printed).endswith(r'PRINTF[format="x\u005b0\u005d is {}\u002c 100\u0025!"](p3)')
+    for u, text in (
+        (UOp(Ops.SHUFFLE, (SCALAR,), ShuffleArg(4)), "SHUFFLE[4](p3) : f32"),
+        (SCALAR.shuffle(4, ShuffleMode.DOWN, members=255), "SHUFFLE[DOWN by=4 members=0xff](p3)"),
+        (YES.vote(Vote.BALLOT), "VOTE[BALLOT](true) : u32"),
+        (PLACE.atomic(Atomic.CAS, 1, 2), "ATOMIC[CAS](%0, 1:i32, 2:i32) : i32"),
+        (DONE.barrier(), "BARRIER(%1)"),
+        (UOp(Ops.COMMIT, (), Engine.BULK), "COMMIT[BULK]()"),
+        (UOp(Ops.WAITG, (), WaitArg(Engine.BULK, 1, True)), "WAITG[BULK pending=1 read=yes]()"),
+        (UOp(Ops.MMA, (ELEMENT,) * 3, "mma.m16n8k16.bf16"), 'MMA["mma.m16n8k16.bf16"](%0, %0, %0)'),
+        (
+            UOp(Ops.TENSORMAP, (X,), TensorMapArg((4, 8), (8,), (2, 8), 32)),
+            "TENSORMAP[shape=4x8 strides=8 box=2x8 swizzle=32](p0) : f32[4, 8]",
+        ),
+    ):
+        assert text in show(u)
+
+
 def test_every_op_has_a_text() -> None:
     seen = {x.op for u in RECORDS for x in u.toposort()} | {Ops.PERMUTE, Ops.CONST}
+    seen |= set(GPU_RECORDS)
     x, n = SCALAR, buffer(4, dtypes.i32, ())
     for op in Ops:
         if op in seen or op in (Ops.INDEX, Ops.LOAD, Ops.ITEM):

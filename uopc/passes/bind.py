@@ -20,10 +20,13 @@ ANY_GPU = Target("any GPU")  # grid and block limits are the same on all of them
 
 
 def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
-    """Ranges of one kind, that of .x first: those that the SINK names, then the last axis first."""
+    """Ranges of one kind, that of .x first: those that the SINK names, then the last axis first.
+
+    The SINK names GLOBAL and LOCAL ranges; those of warps go by their axes alone.
+    """
     ranges = {u for u in toposort(root) if u.op is Ops.RANGE and u.arg.kind is kind}
     arg = root.arg or LaunchArg()
-    named = arg.lanes if kind is AxisType.LOCAL else arg.grid
+    named = {AxisType.LOCAL: arg.lanes, AxisType.GLOBAL: arg.grid}.get(kind, ())
     place = {axis: n for n, axis in enumerate(named)}
     return tuple(sorted(ranges, key=lambda r: (place.get(r.arg.axis, len(place)), -r.arg.axis)))
 

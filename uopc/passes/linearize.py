@@ -6,10 +6,14 @@ statements fall into the bucket of their place, a finished nest falls into the b
 Hoisting, sharing of common values and nesting all follow.  The only freedom used: with
 LaunchArg.early, fills of global loads that wait for no barrier and no shuffle stand first, so that
 they fly during the reductions.
+
+Inside an IF stands what comes after it (`AFTER`); a value that does not is done before the IF, for
+all lanes.  So arithmetic moves out, and a LOAD that only some lanes may do names the IF.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,6 +25,8 @@ from uopc.passes.vectorise import widest
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, addrspace, memory, prod, toposort, where_from
 from uopc.uop.ops import EFFECTS, WARP_VALUES, WHOLE_KERNEL, Engine, Ops
+from uopc.uop.order import in_order, overtakes, written
+from uopc.uop.text import scope_text
 
 Place = UOp | None  # the opener of the innermost scope, None outside all of them
 Bucket = list[Let | Do | UOp]  # a UOp is an opener: the scope whose own bucket stands here
@@ -41,9 +47,10 @@ DEEPEST_EXPRESSION = 12  # nested ops in one line of text; deeper values get a n
 def linearize(root: UOp) -> ProgramTree:
     """The tree of a LOOPS kernel.  Raises SpecError where ranges are not nested loops."""
     loops = _Loops.of(root)
-    order = _early_first(root, loops) if root.arg is None or root.arg.early else toposort(root)
+    order = _early_first(root, loops) if root.arg is None or root.arg.early else in_order(root)
     where = {u: loops.place(u) for u in order}
     inline = _inline(order, where)
+    inline -= _overtaken(order, inline)
     buckets: dict[Place, Bucket] = {None: [], **{r: [] for r in loops.depth}}
     for u in order:
         if u.op is Ops.END:
@@ -61,18 +68,18 @@ def linearize(root: UOp) -> ProgramTree:
     return ProgramTree(items, parameters(root), bind(root), root)
 
 
+def _called(scope: UOp) -> str:
+    name = scope_text(scope)
+    return f"range {name}" if scope.op is Ops.RANGE else name
+
+
 def _whole_kernel(scope: UOp) -> bool:
     return scope.op is Ops.RANGE and scope.arg.kind in WHOLE_KERNEL
 
 
 def written_memories(order: Iterable[UOp]) -> set[UOp]:
     """Memories that some effect writes."""
-    written = set()
-    for u in order:
-        if u.op in (Ops.STORE, Ops.ATOMIC, Ops.COPY, Ops.LDMATRIX, Ops.STMATRIX, Ops.MMA):
-            to = u.src[0]
-            written.add(memory(to.src[0] if to.op is Ops.TENSORMAP else to))
-    return written
+    return {m for u in order if (m := written(u)) is not None}
 
 
 def _aligned(u: UOp) -> Iterator[tuple[UOp, int]]:
@@ -88,7 +95,7 @@ def _aligned(u: UOp) -> Iterator[tuple[UOp, int]]:
 def parameters(root: UOp) -> tuple[Param, ...]:
     """The kernel's parameters, by slot."""
     order = toposort(root)
-    written = written_memories(order)
+    changed = written_memories(order)
     align: dict[UOp, int] = {}
     for u in order:
         for m, n in _aligned(u):
@@ -99,7 +106,7 @@ def parameters(root: UOp) -> tuple[Param, ...]:
             p.arg.slot,
             p.dtype,
             prod(p.arg.shape),
-            p in written,
+            p in changed,
             p.arg.shape == (),
             align.get(p, p.dtype.itemsize),
         )
@@ -126,7 +133,7 @@ class _Loops:
                     continue
                 if r in loops.depth:
                     raise SpecError(
-                        f"{r.op} {r.arg} is closed by two ENDs ({where_from(r)}); "
+                        f"{_called(r)} is closed by two ENDs ({where_from(r)}); "
                         "each loop opens its own"
                     )
                 loops.parent[r] = outer
@@ -142,8 +149,7 @@ class _Loops:
                 continue
             if r not in self.depth:
                 raise SpecError(
-                    f"{u.op} ({where_from(u)}) mentions {r.op} {r.arg or ''}, "
-                    "which no END closes around it"
+                    f"{u.op} ({where_from(u)}) mentions {_called(r)}, which no END closes around it"
                 )
             if best is None or self.depth[r] > self.depth[best]:
                 best = r
@@ -167,7 +173,7 @@ def _early_first(root: UOp, loops: _Loops) -> list[UOp]:
             waits.add(u)
         elif u.op is Ops.END and loops.place(u) is None and _fills_registers(u.src[0]):
             early.append(u)
-    return toposort(*early, root) if early else order
+    return in_order(*early, root)
 
 
 def _fills_registers(store: UOp) -> bool:
@@ -184,13 +190,13 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
     uses: dict[UOp, int] = {}
     user: dict[UOp, UOp] = {}
     shuffled: set[UOp] = set()
-    written = written_memories(order)
+    changed = written_memories(order)
     for u in order:
         for s in u.src:
             uses[s] = uses.get(s, 0) + 1
             user[s] = u
         if u.op in WARP_VALUES:
-            shuffled.add(u.src[0])
+            shuffled.add(_unordered(u.src[0]))
     inline: set[UOp] = set()
     depth: dict[UOp, int] = {}
     for u in order:
@@ -203,7 +209,7 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
             continue
         if u.op is Ops.LOAD:
             m = memory(u.src[0])
-            other_threads = addrspace(u.src[0]) is not AddrSpace.REG and m in written
+            other_threads = addrspace(u.src[0]) is not AddrSpace.REG and m in changed
             if u.arg is not None:
                 inline.add(u)
                 continue
@@ -225,30 +231,88 @@ def _inline(order: list[UOp], where: dict[UOp, Place]) -> set[UOp]:
     return inline
 
 
+def _unordered(u: UOp) -> UOp:
+    """The value itself, not what it comes after."""
+    while u.op is Ops.AFTER:
+        u = u.src[0]
+    return u
+
+
+def _overtaken(order: list[UOp], inline: set[UOp]) -> set[UOp]:
+    """LOADs that must not move to the text of their users: an effect between changes the memory.
+
+    Raises SpecError for a wide one: it has no name that could stand for it.
+    """
+    position = {u: n for n, u in enumerate(order)}
+    closed = {r: n for u, n in position.items() if u.op is Ops.END for r in u.src[1:]}
+    effects = [u for u in order if u.op in EFFECTS]
+    overtaking = {m: [e for e in effects if overtakes(e, m)] for m in written_memories(effects)}
+    last: dict[UOp, int] = {}  # where the text that a node stands in is executed
+    found: set[UOp] = set()
+    for u in reversed(order):
+        at = closed.get(u, position[u])  # an opener's text stands where its scope does
+        if u in inline and u not in closed:
+            at = last.get(u, at)
+        if u.op is Ops.LOAD and u in inline and (m := memory(u.src[0])) in overtaking:
+            after = bisect_right(overtaking[m], position[u], key=position.__getitem__)
+            first = overtaking[m][after] if after < len(overtaking[m]) else None
+            if first is not None and position[first] < at:
+                if u.arg is not None:
+                    raise _late_wide_load(u, first)
+                found.add(u)
+                at = position[u]
+        for s in u.src:
+            last[s] = max(last.get(s, -1), at)
+    return found
+
+
+def _late_wide_load(load: UOp, effect: UOp) -> SpecError:
+    return SpecError(
+        f"LOAD ({where_from(load)}) of {load.arg.width} elements is stored only after the "
+        f"{effect.op} ({where_from(effect)}) that comes after it. Store it before, into registers "
+        "for instance: a wide value has no name that could keep it"
+    )
+
+
+_COVERING = (Ops.FENCE, Ops.WAITG, Ops.COMMIT)  # their sources may be memories as such
+
+
+def _touched(u: UOp) -> Iterator[UOp]:
+    """The allocations that a node accesses, or whose names stand in its text."""
+    if u.op is Ops.INDEX:
+        return
+    for s in u.src:
+        if s.op is Ops.INDEX or u.op in _COVERING:
+            m = memory(s)
+            if m.op is Ops.ALLOC:
+                yield m
+
+
 def _declarations(
     order: list[UOp], where: dict[UOp, Place], loops: _Loops
 ) -> dict[Place, list[Declare]]:
     """Each ALLOC in the innermost scope around all that touches it and in which it begins anew.
 
-    It begins anew in the loops that its first version names; what is the block's stands outside all
-    scopes.
+    It begins anew in the loops that its first version names, unless it is read first: then it may
+    hold what the iteration before has left.  What is the block's stands outside all scopes.
     """
     home: dict[UOp, Place] = {}
+    read_first: set[UOp] = set()
     anew: set[tuple[UOp, Place]] = set()
     for u in order:
         if u.op is Ops.AFTER and u.src[0].op is Ops.ALLOC:
             anew.update((u.src[0], r) for r in u.src[1:])
-        for m in (memory(s) for s in u.src if s.op is Ops.INDEX and u.op is not Ops.INDEX):
-            if m.op is not Ops.ALLOC:
-                continue
+        for m in _touched(u):
             if m not in home:
                 home[m] = where[u]
+                if u.op is Ops.LOAD:
+                    read_first.add(m)
             else:
                 around = loops.chain(home[m])
                 home[m] = next(p for p in loops.chain(where[u]) if p in around)
     out: dict[Place, list[Declare]] = {}
     for m in sorted(home, key=lambda m: (_SPACES.index(m.arg.addrspace), m.arg.slot)):
-        place = home[m] if m.arg.addrspace is AddrSpace.REG else None
+        place = home[m] if m.arg.addrspace is AddrSpace.REG and m not in read_first else None
         while place is not None and (m, place) not in anew:
             place = loops.parent[place]
         out.setdefault(place, []).append(Declare(m))

@@ -9,16 +9,18 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
+from uopc import layouts
 from uopc.dtype import FP8, AddrSpace, DType, Kind, dtypes, from_bits
 from uopc.errors import CompilerError, TargetError, UsageError
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.render import helpers
 from uopc.target import Target
 from uopc.uop.facts import bounds, exact_bounds
-from uopc.uop.node import UOp, memory, prod
-from uopc.uop.ops import COMPARE, UNARY_FLOAT, AxisType, Ops, RangeArg
+from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.ops import COMPARE, UNARY_FLOAT, WHOLE_KERNEL, AxisType, Engine, Ops, RangeArg
 
 Text = tuple[str, int]  # an expression and how tightly its outermost operator binds
 
@@ -74,7 +76,7 @@ RESERVED = frozenset(
     thread_local""".split()
 )
 #: other words that mean something there: reserved, types of CUDA's headers, vectors, no PTX name
-_MEANT = re.compile(r"_[_A-Z].*|_|cuda[A-Z].*|(u?int|float|double)[24]")
+_MEANT = re.compile(r"_[_A-Z].*|_|cuda[A-Z].*|(u?int|float|double)[24]|TensorMap|(ptx|uopc)_.*")
 #: functions that CUDA overloads (with an f too): a kernel in C linkage would be one more of each
 #: (CUDA Math API)
 OVERLOADED = frozenset(
@@ -89,9 +91,12 @@ OVERLOADED = frozenset(
 
 
 #: names that the text around a kernel's statements uses
-OURS = frozenset(("args", "shared", "S", "l", "to", "warp", "lanes", "thread"))
+OURS = frozenset(("args", "shared", "S", "W", "l", "me", "own", "warp", "thread", "traced"))
 #: names of parameters, values, loops and hardware ranges
-_OURS_TOO = r"(p|val|at|ok|[gktuvwri]|gidx|lidx)\d+|(u?int|float|double)[24]"
+_OURS_TOO = (
+    r"(p|val|at|ok|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
+    r"(u?int|float|double)[24]|(ptx|uopc)_.*"
+)
 _TAKEN = RESERVED | helpers.TEXTS.keys() | set(helpers.C_LIBRARY.values())
 
 
@@ -206,15 +211,18 @@ class Renderer:
         return name
 
     def range_name(self, r: UOp) -> str:
-        """gidx0, lidx0 for hardware; k0, u0, ... by digit for loops."""
+        """gidx0, lidx0, lane0 for hardware; k0, u0, ... by digit for loops."""
         a: RangeArg = r.arg
         kinds = {
             AxisType.GLOBAL: "gidx",
             AxisType.LOCAL: "lidx",
+            AxisType.LANE: "lane",
+            AxisType.WARP: "warp",
+            AxisType.WARPGROUP: "group",
             AxisType.REDUCE: "r",
             AxisType.UPCAST: "u",
         }
-        if a.kind in (AxisType.GLOBAL, AxisType.LOCAL):
+        if a.kind in WHOLE_KERNEL:
             return f"{kinds[a.kind]}{a.axis}"
         return f"{a.digit or kinds.get(a.kind, 'i')}{a.axis}"
 
@@ -504,6 +512,31 @@ class Renderer:
         self.put("}")
         self.taken.discard(name)
 
+    def printed(self, u: UOp) -> tuple[str, list[str]]:
+        """The format of a PRINTF for C's printf, as a literal, and what it shows: integers by
+        their width, floats as %g, whatever the language."""
+        shown = u.src[: u.arg.format.count("{}")]
+        form, values = "", []
+        for text, value in zip_longest(u.arg.format.split("{}"), shown):
+            form += text.replace("%", "%%")
+            if value is not None:
+                conversion, c = self._shown(value)
+                form += conversion
+                values.append(c)
+        return c_literal(form + "\n"), values
+
+    def _shown(self, u: UOp) -> tuple[str, str]:
+        """(conversion of printf, the argument for it)."""
+        d = u.dtype
+        if d.is_float:
+            small = d.bits < 32
+            return "%g", self.call(f"{d.name}_to_f32", u)[0] if small else self.expr(u)
+        if d is dtypes.index or d.bits == 64:
+            signed = d.kind is not Kind.UINT
+            c = "long long" if signed else "unsigned long long"
+            return ("%lld" if signed else "%llu"), f"({c}){self.expr(u, UNARY)}"
+        return ("%u" if d.kind is Kind.UINT else "%d"), self.expr(u)
+
     def pragma(self, r: UOp) -> list[str]:
         """Lines that stand before a loop."""
         return []
@@ -526,14 +559,48 @@ _CARRIED_AS_INTEGERS = {
 }
 
 
+#: bytes that every SHARED memory begins at a multiple of: the widest access of a thread
+SHARED_ALIGNMENT = 16
+
+
+def shared_alignments(sink: UOp) -> dict[UOp, int]:
+    """Bytes that SHARED memories begin at a multiple of, where what uses them asks for more.
+
+    A bulk copy's tile begins at a multiple of 128, one with a swizzle, and a swizzled wgmma
+    operand, where the pattern begins: 1024 bytes for a swizzle of 128.  `uopc.layouts.SharedTile`.
+    """
+    asked: dict[UOp, int] = {}
+    for u in toposort(sink):
+        if u.op is Ops.COPY and u.arg.engine is Engine.BULK:
+            tensor_map, tile = sorted(u.src[:2], key=lambda s: s.op is not Ops.TENSORMAP)
+            swizzle, least = tensor_map.arg.swizzle, layouts.TMA_SHARED_ALIGNMENT
+        elif u.op is Ops.DESCRIPTOR:
+            tile, swizzle, least = u.src[0], u.arg.swizzle, SHARED_ALIGNMENT
+        else:
+            continue
+        m = memory(tile)
+        asked[m] = max(asked.get(m, SHARED_ALIGNMENT), 8 * swizzle, least)
+    return asked
+
+
 def shared_layout(program: ProgramTree) -> tuple[dict[UOp, int], int]:
-    """Where each SHARED memory stands in a block's bytes, 16 bytes aligned, and their number."""
-    offsets, at = {}, 0
+    """Where each SHARED memory stands in a block's bytes, aligned as its uses ask, and their
+    number."""
+    asked = shared_alignments(program.sink)
+    offsets: dict[UOp, int] = {}
+    at = 0
     for item in program.walk():
         if isinstance(item, Declare) and memory(item.alloc).arg.addrspace is AddrSpace.SHARED:
+            at = round_up(at, asked.get(item.alloc, SHARED_ALIGNMENT))
             offsets[item.alloc] = at
-            at += -(-prod(item.alloc.arg.shape) * item.alloc.dtype.itemsize // 16) * 16
+            size = prod(item.alloc.arg.shape) * item.alloc.dtype.itemsize
+            at += round_up(size, SHARED_ALIGNMENT)
     return offsets, at
+
+
+def round_up(size: int, granule: int) -> int:
+    """The first multiple of granule from size on."""
+    return -(-size // granule) * granule
 
 
 def check_shared(name: str, size: int, target: Target) -> None:
@@ -544,6 +611,14 @@ def check_shared(name: str, size: int, target: Target) -> None:
             f"{target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
             "elsewhere (Opts.keep)."
         )
+
+
+def c_literal(text: str) -> str:
+    """A text as a literal of C: what is not plain ASCII as octal escapes of its UTF-8 bytes."""
+    plain = (
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
+    )
+    return '"' + "".join(plain).replace("\\012", "\\n") + '"'
 
 
 def shown_origin(u: UOp) -> str:

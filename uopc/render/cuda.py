@@ -1,19 +1,46 @@
 """CUDA C without any include: built-ins, and one-line asm where an instruction has no spelling.
 
 Stable from run to run: names follow axes and order, nothing depends on addresses or hashes.
+The instructions of tensor cores, asynchronous copies and mbarriers are data: `uopc/render/ptx.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from uopc import layouts
 from uopc.dtype import AddrSpace, DType, dtypes
-from uopc.errors import TargetError
-from uopc.kernel import Axis, ProgramTree, Source
-from uopc.render import helpers
-from uopc.render.base import Renderer, check_shared, shared_layout
+from uopc.errors import SpecError, TargetError
+from uopc.kernel import Axis, Declare, Do, Item, Let, ProgramTree, Scope, Source, TensorMapUse
+from uopc.render import helpers, ptx
+from uopc.render.base import (
+    PRIMARY,
+    SHARED_ALIGNMENT,
+    Renderer,
+    Text,
+    c_literal,
+    check_shared,
+    round_up,
+    shared_alignments,
+    shared_layout,
+)
 from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.node import UOp, memory, prod
-from uopc.uop.ops import AxisType
+from uopc.uop.infer import described
+from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.ops import (
+    Atomic,
+    AxisType,
+    BarrierArg,
+    BarrierScope,
+    Engine,
+    Fence,
+    Ops,
+    RoleArg,
+    ShuffleMode,
+    TensorMapArg,
+    Vote,
+)
 
 _BUILT_IN = {
     "fma_f32": "__fmaf_rn",
@@ -53,6 +80,58 @@ _ANY = {
 }
 _WORDS = {4: "unsigned", 8: "uint2", 16: "uint4", 2: "unsigned short"}
 _VECTORS = {"f32": "float", "f64": "double", "i32": "int", "u32": "uint"}
+WARP = 32
+MBARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
+TENSOR_MAP_BYTES = 128  # cuda.h, CUtensorMap
+_OF_WARPS = (AxisType.WARP, AxisType.WARPGROUP)
+
+_ATOMIC = {
+    Atomic.ADD: "atomicAdd",
+    Atomic.MIN: "atomicMin",
+    Atomic.MAX: "atomicMax",
+    Atomic.AND: "atomicAnd",
+    Atomic.OR: "atomicOr",
+    Atomic.XOR: "atomicXor",
+    Atomic.EXCHANGE: "atomicExch",
+    Atomic.CAS: "atomicCAS",
+}
+#: dtypes that CUDA's functions take as they are (Programming Guide, atomic functions); the others
+#: travel as unsigned integers of their size
+_TAKEN_AS_IT_IS: dict[Atomic, tuple[DType, ...]] = {
+    Atomic.ADD: (dtypes.i32, dtypes.u32, dtypes.u64, dtypes.f32, dtypes.f64),
+    **dict.fromkeys((Atomic.MIN, Atomic.MAX), (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64)),
+    **dict.fromkeys((Atomic.AND, Atomic.OR, Atomic.XOR), (dtypes.i32, dtypes.u32, dtypes.u64)),
+    Atomic.EXCHANGE: (dtypes.i32, dtypes.u32, dtypes.u64, dtypes.f32),
+    Atomic.CAS: (dtypes.i32, dtypes.u32, dtypes.u64),
+}
+_SHUFFLE = {
+    ShuffleMode.XOR: "__shfl_xor_sync",
+    ShuffleMode.UP: "__shfl_up_sync",
+    ShuffleMode.DOWN: "__shfl_down_sync",
+    ShuffleMode.INDEX: "__shfl_sync",
+}
+
+#: where a failed ASSERT leaves what failed; the runtime sets it to 32 bytes of the host's memory
+#: that survive the kernel (`uopc/runtime/cuda.py`)
+ASSERT_REPORT = "uopc_report"
+#: the first thread that fails prints, reports and stops everything; others wait for that
+_ASSERT_FAILED = ptx.Spelling(
+    "uopc_assert_failed",
+    f"""extern "C" __device__ unsigned* {ASSERT_REPORT} = 0;
+__device__ unsigned uopc_failed = 0;
+__device__ __noinline__ void uopc_assert_failed(unsigned number, const char* message) {{
+  if (atomicExch(&uopc_failed, 1u)) for (;;) __nanosleep(1000u);
+  printf("assert failed: %s, in block (%u, %u, %u), thread (%u, %u, %u)\\n", message,
+    blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  if (volatile unsigned* const r = {ASSERT_REPORT}) {{
+    r[1] = blockIdx.x; r[2] = blockIdx.y; r[3] = blockIdx.z;
+    r[4] = threadIdx.x; r[5] = threadIdx.y; r[6] = threadIdx.z;
+    r[0] = number + 1u;
+    __threadfence_system();
+  }}
+  __trap();
+}}""",
+)
 
 
 class CUDARenderer(Renderer):
@@ -62,9 +141,72 @@ class CUDARenderer(Renderer):
         super().__init__(program, name)
         self.target = target
         self.texts = {**helpers.TEXTS, **_ANY, **(_SM80 if target.has_max_nan else {})}
+        self.order = toposort(program.sink)
+        self._check_target()
         self.offsets, self.shared_bytes = shared_layout(program)
+        self.alignments = shared_alignments(program.sink)
+        self._place_mbarriers()
         check_shared(name, self.shared_bytes, target)
         self.dynamic = self.shared_bytes > target.shared_static_bytes
+        self.spellings: dict[str, ptx.Spelling] = {}
+        self.maps = self._tensor_maps()
+        self.asserts: dict[str, int] = {}  # message -> number
+        self.used_values = {s for u in self.order for s in _values(u) if s.op is Ops.ATOMIC}
+        self.wgmma_registers = self._wgmma_registers()
+        self.visible: list[UOp] = []  # those of them that are declared where we are
+        launch = program.launch
+        self.warps = -(-launch.threads // WARP)
+        whole = launch.threads % WARP == 0
+        self.uniform = [
+            a
+            for a in launch.block_axes
+            if whole and a.range.arg.kind in _OF_WARPS and a.stride % WARP == 0
+        ]
+
+    # ---- what the whole kernel needs
+    def _check_target(self) -> None:
+        """Raises TargetError for an op that the target has no instruction for."""
+        for u in self.order:
+            need = ptx.required(u)
+            if need is not None and not need.holds(self.target):
+                also = "" if need.target.endswith("a") else " or later"
+                raise TargetError(
+                    f"kernel {self.name}: {u.op} at {where_from(u)} needs {need.instruction}, "
+                    f"which {self.target} lacks. Render for target={need.target!r}{also}, or "
+                    f"{need.instead}."
+                )
+
+    def _place_mbarriers(self) -> None:
+        """mbarriers stand behind the tiles; a static one has its own declaration."""
+        for item in self.program.walk():
+            if isinstance(item, Declare) and _space(item.alloc) is AddrSpace.MBARRIER:
+                self.offsets[item.alloc] = self.shared_bytes
+                size = MBARRIER_BYTES * prod(item.alloc.arg.shape)
+                self.shared_bytes += round_up(size, SHARED_ALIGNMENT)
+
+    def _tensor_maps(self) -> dict[TensorMapUse, str]:
+        """The kernel's tensor maps, in the order of their first copies, and their names."""
+        maps: dict[TensorMapUse, str] = {}
+        for u in self.order:
+            if u.op is Ops.TENSORMAP:
+                _check_inside(self.name, u)
+                maps.setdefault(_map_use(u), f"map{len(maps)}")
+        return maps
+
+    def _wgmma_registers(self) -> set[UOp]:
+        """Memories in registers that wgmma works on."""
+        found: set[UOp] = set()
+        for u in self.order:
+            if u.op is Ops.MMA and layouts.ATOMS[u.arg].engine == "wgmma":
+                found.update(memory(s) for s in u.src[:2] if s.op is Ops.INDEX)
+        return found
+
+    def spell(self, spelling: ptx.Spelling) -> str:
+        """The name of an instruction's function, which is put before the kernel."""
+        for name in spelling.needs:
+            self.spell(_COMMON[name])
+        self.spellings.setdefault(spelling.name, spelling)
+        return spelling.name
 
     def special(self, bits: int, d: DType) -> str:
         return (
@@ -87,49 +229,239 @@ class CUDARenderer(Renderer):
 
     def qualifier(self, m: UOp) -> str:
         if _is_shared(m):
-            return "__shared__ __align__(16) "
+            return f"__shared__ __align__({self.alignments.get(m, SHARED_ALIGNMENT)}) "
+        if _space(m) is AddrSpace.MBARRIER:
+            return f"__shared__ __align__({MBARRIER_BYTES}) "
         return "__align__(16) " if prod(m.arg.shape) > 1 else ""
 
     def declare(self, m: UOp) -> None:
-        if _is_shared(m) and self.dynamic:
+        if m in self.wgmma_registers:
+            self.visible.append(m)
+        if m in self.offsets and self.dynamic:
             c = self.type_name(m.dtype)
             self.put(f"{c}* const {self.memory_name(m)} = ({c}*)(shared + {self.offsets[m]});")
         else:
             super().declare(m)
 
-    def barrier(self, u: UOp) -> None:
-        self.put("__syncthreads();")
+    # ---- scopes
+    def block(self, items: Sequence[Item]) -> None:
+        at = 0
+        while at < len(items):
+            if not _is_role(items[at]):
+                super().block(items[at : at + 1])
+                at += 1
+                continue
+            before, roles, at = _chain_of_roles(items, at)
+            super().block(before)
+            self._roles(roles)
+
+    def scope(self, scope: Scope) -> None:
+        visible = len(self.visible)
+        if scope.opener.op is Ops.RANGE:
+            super().scope(scope)
+        else:
+            self._inside(f"if ({self.expr(scope.opener.src[0])})", scope)
+        del self.visible[visible:]
+
+    def _inside(self, head: str, scope: Scope, *first: str) -> None:
+        self.put_from(scope.opener, head + " {")
+        self.depth += 1
+        for line in first:
+            self.put(line)
+        self.block(scope.items)
+        self.depth -= 1
+        self.put("}")
+
+    def _roles(self, roles: Sequence[Scope]) -> None:
+        """An if / else chain by the number of the warp, which is the same in all of its lanes."""
+        all_warps = sum(s.opener.arg.warps for s in roles) == self.warps
+        for n, scope in enumerate(roles):
+            a: RoleArg = scope.opener.arg
+            last = n > 0 and all_warps and n == len(roles) - 1
+            head = "else" if last else f"{'else ' if n else ''}if ({_warps(a)})"
+            visible = len(self.visible)
+            registers = (ptx.statement(ptx.set_registers(a)),) if a.registers else ()
+            self._inside(head, scope, f"// role {a.name}", *registers)
+            del self.visible[visible:]
+
+    # ---- effects
+    def do(self, item: Do) -> None:
+        u = item.effect
+        if u.op is Ops.STORE:
+            self.store(u)
+        else:
+            self.put_from(u, _EFFECTS[u.op](self, u))
+
+    def pointer(self, u: UOp) -> str:
+        """The address of an INDEX."""
+        return f"&{self.element(u)}"
+
+    def map_pointer(self, u: UOp) -> str:
+        """The address of a tensor map, which is a parameter."""
+        return f"&{self.maps[_map_use(u)]}"
+
+    def call_to(self, spelling: ptx.Spelling, *arguments: str) -> str:
+        """A call of an instruction's function, as a statement."""
+        return f"{self.spell(spelling)}({', '.join(arguments)});"
+
+    def _barrier(self, u: UOp) -> str:
+        a: BarrierArg = u.arg or BarrierArg()
+        if a.scope is BarrierScope.NAMED:
+            return ptx.named_barrier(self.expr(u.src[0]), a.threads)
+        if a.scope is BarrierScope.WARP:
+            return f"__syncwarp({self._members(a.members)});"
+        return "__syncthreads();"
+
+    def _copy(self, u: UOp) -> str:
+        to, source, *rest = u.src
+        if u.arg.engine is Engine.CP_ASYNC:
+            spelling = ptx.copy_async(u.arg.width * to.dtype.itemsize, bool(rest))
+            gate = [self.expr(g) for g in rest]
+            return self.call_to(spelling, self.pointer(to), self.pointer(source), *gate)
+        if source.op is Ops.TENSORMAP:
+            mbarrier, *where = rest
+            places = [self.pointer(to), self.map_pointer(source), self.pointer(mbarrier)]
+            return self.call_to(ptx.bulk_load(len(where)), *places, *map(self.expr, where))
+        places = [self.map_pointer(to), self.pointer(source)]
+        return self.call_to(ptx.bulk_store(len(rest)), *places, *map(self.expr, rest))
+
+    def _commit(self, u: UOp) -> str:
+        return ptx.statement(ptx.COMMIT[u.arg])
+
+    def _wait_group(self, u: UOp) -> str:
+        wait = ptx.statement(ptx.wait_group(u.arg))
+        done = u.arg.engine is Engine.WGMMA and u.arg.pending == 0
+        return " ".join([wait, *(self._pins(u) if done else ())])
+
+    def _fence(self, u: UOp) -> str:
+        if u.arg in ptx.FENCE_FUNCTION:
+            return ptx.FENCE_FUNCTION[u.arg]
+        pins = self._pins(u) if u.arg is Fence.WGMMA else ()
+        return " ".join([*pins, ptx.statement(ptx.FENCE[u.arg])])
+
+    def _pins(self, u: UOp) -> list[str]:
+        """Ordinary code on the registers that an effect covers stays on its side of it."""
+        named = [memory(s) for s in u.src if s.op in (Ops.AFTER, Ops.ALLOC) and _is_memory(s)]
+        covers = [m for m in self.visible if not named or m in named]
+        return [self.call_to(ptx.PIN, self.memory_name(m)) for m in covers]
+
+    def _init(self, u: UOp) -> str:
+        count = self.expr(u.src[1])
+        return self.call_to(ptx.MBARRIER_INIT, self.pointer(u.src[0]), count)
+
+    def _arrive(self, u: UOp) -> str:
+        mbarrier = self.pointer(u.src[0])
+        if len(u.src) == 1:
+            return self.call_to(ptx.MBARRIER_ARRIVE, mbarrier)
+        return self.call_to(ptx.MBARRIER_EXPECT, mbarrier, self.expr(u.src[1]))
+
+    def _wait(self, u: UOp) -> str:
+        wait = ptx.mbarrier_wait(self.target)
+        return self.call_to(wait, self.pointer(u.src[0]), self.expr(u.src[1]))
+
+    def _matrix(self, u: UOp) -> str:
+        store = u.op is Ops.STMATRIX
+        moves = layouts.STMATRIX if store else layouts.LDMATRIX
+        spelling = ptx.matrix(moves[u.arg.tiles, u.arg.transposed], store)
+        return self.call_to(spelling, *map(self.pointer, u.src))
+
+    def _mma(self, u: UOp) -> str:
+        atom = layouts.ATOMS[u.arg]
+        accumulator, a, b, *keep = u.src
+        operands = [self.pointer(s) if s.op is Ops.INDEX else self.expr(s) for s in (a, b)]
+        if atom.engine == "wgmma":
+            operands.append(self.expr(keep[0]) if keep else "true")
+        elif keep:
+            raise SpecError(
+                f"kernel {self.name}: MMA at {where_from(u)}: {u.arg} always adds; only wgmma "
+                "takes a predicate. Set the accumulator to 0."
+            )
+        spelling = ptx.mma(atom, (_is_transposed(a), _is_transposed(b)))
+        return self.call_to(spelling, self.pointer(accumulator), *operands)
+
+    def _printf(self, u: UOp) -> str:
+        form, values = self.printed(u)
+        return f"printf({', '.join([form, *values])});"
+
+    def _assert(self, u: UOp) -> str:
+        number = self.asserts.setdefault(u.arg, len(self.asserts))
+        failed = self.call_to(_ASSERT_FAILED, str(number), c_literal(u.arg))
+        return f"if (!({self.expr(u.src[0])})) {failed}"
 
     def pragma(self, r: UOp) -> list[str]:
         return ["#pragma unroll" if r.arg.kind is AxisType.UPCAST else "#pragma unroll 1"]
 
+    # ---- values that lanes make together
+    def _members(self, members: int) -> str:
+        """A mask of lanes; a block of fewer than 32 threads has no others."""
+        return f"{members & ((1 << min(WARP, self.program.launch.threads)) - 1):#x}u"
+
     def shuffle(self, u: UOp) -> str:
         """The text of a SHUFFLE whose operand has a name; types that shfl lacks travel as bits."""
-        threads = self.program.launch.threads
-        mask = (1 << min(32, threads)) - 1
+        by = f"(int){self.expr(u.src[1], 90)}" if len(u.src) == 2 else str(u.arg.by)
         value, d = self.expr(u.src[0]), u.dtype
-        call = f"__shfl_xor_sync({mask:#x}u, {{}}, {u.arg.by})"
+        call = f"{_SHUFFLE[u.arg.mode]}({self._members(u.arg.members)}, {{}}, {by})"
         if d.bits >= 32:
             return call.format(value)
         if d is dtypes.bool:
             return call.format(f"(int){value}") + " != 0"
         return f"({self.type_name(d)})" + call.format(f"(unsigned){value}")
 
+    def vote(self, u: UOp) -> str:
+        members, condition = self._members(u.arg.members), self.expr(u.src[0])
+        if u.arg.vote is Vote.BALLOT:
+            return f"__ballot_sync({members}, {condition})"
+        return f"__{u.arg.vote.name.lower()}_sync({members}, {condition}) != 0"
+
+    def warp_reduce(self, u: UOp) -> str:
+        spelling = ptx.warp_reduce(u.arg.combine, u.dtype is dtypes.i32, self.target)
+        return f"{self.spell(spelling)}({self.expr(u.src[0])}, {self._members(u.arg.members)})"
+
+    def atomic(self, u: UOp) -> str:
+        """A call of CUDA's function; dtypes that it lacks travel as unsigned integers."""
+        d, how = u.dtype, u.arg.atomic
+        operands = [self.expr(s) for s in u.src[1:]]
+        if how is Atomic.CAS:
+            operands.reverse()  # CUDA wants what it compares with first
+        place = self.pointer(u.src[0])
+        if d in _TAKEN_AS_IT_IS[how]:
+            return f"{_ATOMIC[how]}({', '.join([place, *operands])})"
+        carrier = "unsigned" if d.bits == 32 else "unsigned long long"
+        there, back = _AS_BITS[d]
+        bits = [there.format(x) for x in operands]
+        return back.format(f"{_ATOMIC[how]}({', '.join([f'({carrier}*){place}', *bits])})")
+
     def let(self, u: UOp) -> None:
-        if u.op.name != "SHUFFLE":
+        if u.op is Ops.ATOMIC and u not in self.used_values:
+            self.put_from(u, f"{self.atomic(u)};")
+            return
+        made = _TOGETHER.get(u.op)
+        if made is None:
             super().let(u)
             return
-        text, name = self.shuffle(u), self.fresh("ok" if u.dtype is dtypes.bool else "val")
+        text, name = made(self, u), self.fresh("ok" if u.dtype is dtypes.bool else "val")
         self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
         self.names[u] = name
 
+    def text(self, u: UOp) -> Text:
+        if u.op is Ops.DESCRIPTOR and u not in self.names:
+            layout = f"{ptx.descriptor_bits(u.arg):#x}ull"
+            name = self.spell(ptx.DESCRIPTOR)
+            return f"{name}({self.pointer(u.src[0])}, {layout})", PRIMARY
+        return super().text(u)
+
+    # ---- the kernel's head
     def hardware(self, axes: tuple[Axis, ...], register: str) -> None:
         """One name for each range that hardware gives."""
         for n, a in enumerate(axes):
             name = self.range_name(a.range)
             self.names[a.range] = name
             self.taken.add(name)
-            if a.whole:
+            if a in self.uniform:
+                text = "warp" if a.stride == WARP else f"warp / {a.stride // WARP}"
+                if n < len(axes) - 1:
+                    text = f"{text} % {a.range.arg.size}"
+            elif a.whole:
                 text = f"{register}.{'xyz'[a.dim]}"
             else:
                 here = f"(int){register}.x"
@@ -138,8 +470,19 @@ class CUDARenderer(Renderer):
                     text = f"{text} % {a.range.arg.size}"
             self.put(f"const int {name} = {text};")
 
+    def warp_number(self) -> None:
+        """The number of the warp, broadcast so that the compiler knows it is uniform."""
+        x, y, _ = self.program.launch.block
+        thread = "(int)threadIdx.x"
+        if self.program.launch.threads > x:
+            thread = f"(int)(threadIdx.x + {x}u * (threadIdx.y + {y}u * threadIdx.z))"
+        number = f"{thread} / {WARP}"
+        whole = self.program.launch.threads % WARP == 0
+        text = f"__shfl_sync(~0u, {number}, 0)" if whole else number
+        self.put(f"const int warp = {text};")
+
     def signature(self) -> str:
-        """Parameters in slot order."""
+        """Parameters in slot order, then tensor maps."""
         out = []
         for p in self.program.params:
             c = self.type_name(p.dtype)
@@ -148,6 +491,7 @@ class CUDARenderer(Renderer):
                 if p.scalar
                 else f"{'' if p.written else 'const '}{c}* __restrict__ p{p.slot}"
             )
+        out += [f"const __grid_constant__ TensorMap {name}" for name in self.maps.values()]
         return ", ".join(out)
 
     def _helper(self, name: str) -> str:
@@ -161,17 +505,26 @@ class CUDARenderer(Renderer):
         """The whole file."""
         launch = self.program.launch
         size = sum(8 if not p.scalar else p.dtype.itemsize for p in self.program.params)
+        size += TENSOR_MAP_BYTES * len(self.maps)
         if size > self.target.parameter_bytes:
             raise TargetError(
                 f"kernel {self.name} has {size} bytes of parameters, {self.target} takes "
                 f"{self.target.parameter_bytes}. Split it into kernels with fewer arrays."
             )
         if self.dynamic:
-            self.put("extern __shared__ __align__(16) unsigned char shared[];")
+            alignment = max([SHARED_ALIGNMENT, *self.alignments.values()])
+            self.put(f"extern __shared__ __align__({alignment}) unsigned char shared[];")
         self.hardware(launch.grid_axes, "blockIdx")
+        if self.uniform or any(u.op is Ops.ROLE for u in self.order):
+            self.warp_number()
+        if self.maps:
+            self.spell(ptx.TENSOR_MAP)
         self.hardware(launch.block_axes, "threadIdx")
         self.block(self.program.items)
         texts = [self._helper(h) for h in self.used if h not in BUILT_IN]
+        texts += [
+            s.text.replace("FN", "__device__ __forceinline__") for s in self.spellings.values()
+        ]
         bounds = (
             f"{launch.threads}, {launch.blocks_per_sm}"
             if launch.blocks_per_sm
@@ -188,12 +541,137 @@ class CUDARenderer(Renderer):
             shared_bytes=self.shared_bytes,
             dynamic_shared_bytes=self.shared_bytes if self.dynamic else 0,
             target=self.target,
+            tensor_maps=tuple(self.maps),
+            asserts=tuple(self.asserts),
         )
 
 
+_COMMON = {s.name: s for s in (ptx.SHARED, ptx.TENSOR_MAP)}
+#: how a value travels as bits, and comes back
+_AS_BITS = {
+    dtypes.i64: ("(unsigned long long)({})", "(long long){}"),
+    dtypes.f32: ("__float_as_uint({})", "__uint_as_float({})"),
+    dtypes.f64: (
+        "(unsigned long long)__double_as_longlong({})",
+        "__longlong_as_double((long long){})",
+    ),
+}
+_TOGETHER: dict[Ops, Callable[[CUDARenderer, UOp], str]] = {
+    Ops.SHUFFLE: CUDARenderer.shuffle,
+    Ops.VOTE: CUDARenderer.vote,
+    Ops.WARP_REDUCE: CUDARenderer.warp_reduce,
+    Ops.ATOMIC: CUDARenderer.atomic,
+}
+#: the statement of each effect but STORE and ATOMIC
+_EFFECTS: dict[Ops, Callable[[CUDARenderer, UOp], str]] = {
+    Ops.BARRIER: CUDARenderer._barrier,
+    Ops.COPY: CUDARenderer._copy,
+    Ops.COMMIT: CUDARenderer._commit,
+    Ops.WAITG: CUDARenderer._wait_group,
+    Ops.FENCE: CUDARenderer._fence,
+    Ops.MBAR_INIT: CUDARenderer._init,
+    Ops.ARRIVE: CUDARenderer._arrive,
+    Ops.WAIT: CUDARenderer._wait,
+    Ops.LDMATRIX: CUDARenderer._matrix,
+    Ops.STMATRIX: CUDARenderer._matrix,
+    Ops.MMA: CUDARenderer._mma,
+    Ops.PRINTF: CUDARenderer._printf,
+    Ops.ASSERT: CUDARenderer._assert,
+}
+
+
+def _space(m: UOp) -> AddrSpace:
+    space: AddrSpace = memory(m).arg.addrspace
+    return space
+
+
 def _is_shared(m: UOp) -> bool:
-    space = memory(m).arg.addrspace
-    return bool(space is AddrSpace.SHARED)
+    return _space(m) is AddrSpace.SHARED
+
+
+def _is_memory(u: UOp) -> bool:
+    """Is this a memory, or a version of one?"""
+    return memory(u).op is Ops.ALLOC
+
+
+def _map_use(u: UOp) -> TensorMapUse:
+    """What a TENSORMAP is to the launch: equal ones are one parameter."""
+    return TensorMapUse(memory(u.src[0]).arg.slot, u.dtype, u.arg)
+
+
+def _check_inside(kernel: str, u: UOp) -> None:
+    """Raises SpecError where a tensor map views more than its parameter has."""
+    a: TensorMapArg = u.arg
+    steps = zip(a.shape, (*a.strides, 1), strict=True)
+    views, has = 1 + sum((n - 1) * step for n, step in steps), prod(memory(u.src[0]).arg.shape)
+    if views > has:
+        raise SpecError(
+            f"kernel {kernel}: TENSORMAP at {where_from(u)} views {views} elements of parameter "
+            f"{memory(u.src[0]).arg.slot}, which has {has}."
+        )
+
+
+def _values(u: UOp) -> Sequence[UOp]:
+    """The sources whose values u takes; the others only come before it."""
+    if u.op in (Ops.END, Ops.SINK, Ops.ROLE, Ops.COMMIT, Ops.WAITG, Ops.FENCE):
+        return ()
+    if u.op in (Ops.AFTER, Ops.IF, Ops.ASSERT):
+        return u.src[:1]
+    if u.op is Ops.BARRIER:
+        named = u.arg is not None and u.arg.scope is BarrierScope.NAMED
+        return u.src[:1] if named else ()
+    if u.op is Ops.PRINTF:
+        return u.src[: u.arg.format.count("{}")]
+    return u.src
+
+
+def _is_transposed(operand: UOp) -> bool:
+    """Does a wgmma operand's descriptor say that m or n is contiguous?"""
+    found = described(operand)
+    return found is not None and bool(found.arg.transposed)
+
+
+def _warps(a: RoleArg) -> str:
+    """The condition that a warp has a role."""
+    if a.warps == 1:
+        return f"warp == {a.first}"
+    end = f"warp < {a.first + a.warps}"
+    return f"warp >= {a.first} && {end}" if a.first else end
+
+
+def _is_role(item: Item) -> bool:
+    return isinstance(item, Scope) and item.opener.op is Ops.ROLE
+
+
+def _chain_of_roles(items: Sequence[Item], at: int) -> tuple[list[Item], list[Scope], int]:
+    """Roles of different warps from position `at` on, the values between them that may stand
+    before all of them, and the position after."""
+    before: list[Item] = []
+    roles: list[Scope] = []
+    end = at
+    waiting: list[Item] = []  # values seen since the last role
+    warps: set[int] = set()
+    for n in range(at, len(items)):
+        item = items[n]
+        if isinstance(item, Scope) and item.opener.op is Ops.ROLE:
+            a: RoleArg = item.opener.arg
+            mine = set(range(a.first, a.first + a.warps))
+            if mine & warps:
+                break
+            warps |= mine
+            roles.append(item)
+            before, waiting, end = before + waiting, [], n + 1
+        elif isinstance(item, Let) and not _comes_after(item.value, roles):
+            waiting.append(item)
+        else:
+            break
+    return before, roles, end
+
+
+def _comes_after(u: UOp, roles: Sequence[Scope]) -> bool:
+    """Is a value seen after what some role did?"""
+    openers = {s.opener for s in roles}
+    return any(s.op is Ops.END and not openers.isdisjoint(s.src) for s in toposort(u))
 
 
 def render_cuda(

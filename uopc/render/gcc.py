@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from uopc.dtype import AddrSpace
+from uopc.kernel import Do, Item, Let, ProgramTree, Scope
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, addrspace, memory, toposort
@@ -25,6 +26,36 @@ def out_of_order(order: Iterable[UOp]) -> set[UOp]:
             if len(loops) > 1 and any(_permuted(x.src[0].src[1], loops) for x in loads):
                 out.update(loops)
     return out
+
+
+def may_vectorise(program: ProgramTree) -> bool:
+    """Is no sum of a kernel one that gcc 12's vectoriser makes wrong, whatever its order?
+
+    Those are sums that go on in their innermost loop, and sums of signed integers.  Where each turn
+    of the innermost loop adds to another element, as in a register tile, there is nothing to take
+    twice.
+    """
+    stack: list[tuple[Item, UOp | None]] = [(item, None) for item in program.items]
+    while stack:
+        item, innermost = stack.pop()
+        if isinstance(item, Scope):
+            inner = item.opener if item.opener.op is Ops.RANGE else innermost
+            stack += [(i, inner) for i in item.items]
+        elif isinstance(item, Let) and item.value.op is Ops.WARP_REDUCE:
+            return False
+        elif isinstance(item, Do) and _accumulates(item.effect):
+            store = item.effect
+            if store.src[1].dtype.is_int or innermost not in free(store.src[0].src[1]):
+                return False
+    return True
+
+
+def _accumulates(u: UOp) -> bool:
+    """A STORE into registers of what they held, and something."""
+    if u.op is not Ops.STORE or addrspace(u.src[0]) is not AddrSpace.REG:
+        return False
+    m = memory(u.src[0])
+    return any(x.op is Ops.LOAD and memory(x.src[0]) is m for x in toposort(u.src[1]))
 
 
 def _accumulates_floats(u: UOp) -> bool:

@@ -2,10 +2,15 @@
 
 A cached kernel is mapped from its cache file without running or parsing anything, well under a
 millisecond; the GIL is released while it runs, so any thread may call it.
+
+Emulated kernels whose threads meet call the emulator's runtime (`emulated.h`), which is compiled
+once and stays loaded.  Where tcc is installed it compiles those that have little to do: it needs
+milliseconds for what takes gcc a quarter of a second, and gives the same bits.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -14,12 +19,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, NoReturn
 
 import _cffi_backend
 
@@ -42,9 +49,18 @@ FLAGS = (
 _LIBRARIES = ("-lm",)
 #: what an emulated kernel says by its return value (`uopc.render.emulate`)
 FAILURES = {
-    1: "its warps wait at a barrier that others never reach",
+    1: "its warps wait for what never comes",
     2: "there is no memory for a block's state",
+    3: "a check found a fault, or an assertion failed",
 }
+RUNTIME_HEADER = "emulated.h"
+_RUNTIME_FOLDER = Path(__file__).parent
+#: tiles and boxes are worked on here, so that they are quick whatever compiles the kernel
+_RUNTIME_FLAGS = ("-O3", *FLAGS)
+QUICK_COMPILER = "tcc"
+#: statements that a kernel may do for tcc to be worth it: it runs them some 10 times as slowly
+QUICK_WORK = 1_000_000
+_QUICK_FLAGS = ("-shared", "-w")
 _OPENMP = "#pragma omp"
 #: gcc before 13.3 loads the wrong elements where it turns several conditional loads of a loop into
 #: permuted masked ones (its bug 114375); without if-conversion it makes no masked loads
@@ -110,27 +126,41 @@ class Kernel:
         self.name = name
 
     def __call__(self, addresses: Sequence[int]) -> None:
+        if code := self.call(addresses):
+            self.fail(code)
+
+    def fail(self, code: int) -> NoReturn:
+        """Raise what a code other than 0 means."""
+        why = FAILURES.get(code, "a kernel returns 0")
+        raise DeviceError(f"kernel {self.name} returned {code}: {why}.")
+
+    def call(self, addresses: Sequence[int], request: int = 0) -> int:
+        """What the kernel returns.  request: of an emulated run (`emulated.Call`)."""
         if self._threads:  # a number that OpenMP keeps for each calling thread
             self._library.omp_set_num_threads(self._threads)
-        pointers = _ffi.new("void *[]", [_ffi.cast("void *", a) for a in addresses])
-        if code := self._run(pointers):
-            why = FAILURES.get(code, "a kernel returns 0")
-            raise DeviceError(f"kernel {self.name} returned {code}: {why}.")
+        pointers = [_ffi.cast("void *", a) for a in (*addresses, request)]
+        return int(self._run(_ffi.new("void *[]", pointers)))
 
 
-def load(text: str, name: str, language: str = "c", config: Config | None = None) -> Kernel:
+def load(
+    text: str, name: str, language: str = "c", config: Config | None = None, work: int | None = None
+) -> Kernel:
     """Compile C text (or find it in the cache) and load the function called `name`.
 
+    work: about how many statements an emulated kernel does, where that is known.
     Raises ToolchainError where no compiler is found, it refuses the text, or the result cannot be
     loaded, and UsageError where the text defines no such function.
     """
     config = config or current()
-    compiler = find_compiler(config)
+    compiler, flags = _compiler_for(text, language, config, work)
     openmp = _OPENMP in text
-    flags = (*OPTIMISE[language], *FLAGS, *(("-fopenmp",) if openmp else ()), *_LIBRARIES)
-    conditional = _CONDITIONAL_ACCESS.search(text) is not None
+    emulator = needs_runtime(text)
+    conditional = _CONDITIONAL_ACCESS.search(text) is not None and flags[0] not in _QUICK_FLAGS
     threads = config.threads if openmp else 0
-    key = cache_key("so", text, (*flags, *([_NO_MASKED_LOADS] * conditional)), compiler.identity)
+    known = (*flags, *([_NO_MASKED_LOADS] * conditional), *([_headers()] * emulator))
+    key = cache_key("so", text, known, compiler.identity)
+    if emulator:
+        load_runtime(config)
     cache = open_cache(config)
     if entry := cache.get(key):
         try:
@@ -138,19 +168,91 @@ def load(text: str, name: str, language: str = "c", config: Config | None = None
         except OSError:  # evicted since, or on a file system that maps no code: build it again
             pass
     start = time.perf_counter()
+    with _workshop(f"kernel {name}") as folder:
+        if conditional and _masks_wrongly(compiler.command):
+            flags = (*flags, _NO_MASKED_LOADS)
+        built = _build(compiler, flags, text, name, folder)
+        report(config, f"compiled {name} with {compiler}", time.perf_counter() - start)
+        kept = cache.put(key, built.read_bytes())
+        return Kernel(_open_first((kept, built), name, openmp), name, threads)
+
+
+def _compiler_for(
+    text: str, language: str, config: Config, work: int | None
+) -> tuple[Compiler, tuple[str, ...]]:
+    """The compiler of a kernel and its flags: tcc where that is there, asked for or quicker."""
+    emulator = needs_runtime(text)
+    mine = ("-I", os.fspath(_RUNTIME_FOLDER)) if emulator else ()
+    little = language == "emulated" and work is not None and work <= QUICK_WORK
+    if not config.cc.strip() and little and shutil.which(QUICK_COMPILER):
+        return _find(QUICK_COMPILER), (*_QUICK_FLAGS, *mine, *_LIBRARIES)
+    optimise = OPTIMISE["emulated" if emulator else language]
+    openmp = ("-fopenmp",) if _OPENMP in text else ()
+    return find_compiler(config), (*optimise, *FLAGS, *openmp, *mine, *_LIBRARIES)
+
+
+@contextmanager
+def _workshop(what: str) -> Iterator[Path]:
+    """A folder to compile in.  Raises ToolchainError where the disk does not serve."""
     try:
         with tempfile.TemporaryDirectory(prefix="uopc-") as folder:
-            if conditional and _masks_wrongly(compiler.command):
-                flags = (*flags, _NO_MASKED_LOADS)
-            built = _build(compiler, flags, text, name, Path(folder))
-            report(config, f"compiled {name} with {compiler}", time.perf_counter() - start)
-            kept = cache.put(key, built.read_bytes())
-            return Kernel(_open_first((kept, built), name, openmp), name, threads)
+            yield Path(folder)
     except OSError as error:
         raise ToolchainError(
-            f"kernel {name} could not be compiled: {error.strerror or error} in "
+            f"{what} could not be compiled: {error.strerror or error} in "
             f"{tempfile.gettempdir()}. Free some space there, or set TMPDIR to another folder."
         ) from None
+
+
+# ---- the emulator's runtime
+def needs_runtime(text: str) -> bool:
+    """Does the text of a kernel call the emulator's runtime?"""
+    return f'#include "{RUNTIME_HEADER}"' in text
+
+
+@lru_cache(maxsize=1)
+def _headers() -> str:
+    """A digest of what the text of a kernel may include."""
+    return sha256(_texts("*.h").encode()).hexdigest()
+
+
+def _texts(pattern: str) -> str:
+    files = sorted(_RUNTIME_FOLDER.glob(pattern))
+    return "\n".join(f"{file.name}\n{file.read_text()}" for file in files)
+
+
+_runtime_lock = Lock()
+_runtime: list[ctypes.CDLL] = []
+
+
+def load_runtime(config: Config | None = None) -> ctypes.CDLL:
+    """The emulator's runtime, whose functions kernels find by name; once a process.
+
+    Raises ToolchainError where no compiler is found or it refuses.
+    """
+    with _runtime_lock:
+        if not _runtime:
+            _runtime.append(_build_runtime(config or current()))
+        return _runtime[0]
+
+
+def _build_runtime(config: Config) -> ctypes.CDLL:
+    compiler = find_compiler(config)
+    text = _texts("*.[ch]")
+    key = cache_key("so", text, (*_RUNTIME_FLAGS, *_LIBRARIES), compiler.identity)
+    cache = open_cache(config)
+    if entry := cache.get(key):
+        with suppress(OSError):
+            return ctypes.CDLL(os.fspath(entry.path), mode=ctypes.RTLD_GLOBAL)
+    start = time.perf_counter()
+    with _workshop("the emulator's runtime") as folder:
+        sources = [os.fspath(file) for file in sorted(_RUNTIME_FOLDER.glob("*.c"))]
+        built = folder / "emulated.so"
+        flags = (*_RUNTIME_FLAGS, *_LIBRARIES)
+        _run_compiler(compiler, flags, sources, built, "the emulator's runtime")
+        report(config, f"compiled the emulator with {compiler}", time.perf_counter() - start)
+        kept = cache.put(key, built.read_bytes())
+        return ctypes.CDLL(os.fspath(kept or built), mode=ctypes.RTLD_GLOBAL)
 
 
 @lru_cache(maxsize=8)
@@ -167,16 +269,22 @@ def _build(compiler: Compiler, flags: tuple[str, ...], text: str, name: str, fol
     """Run the compiler in `folder`.  Raises ToolchainError with what it printed."""
     source, built = folder / f"{name}.c", folder / f"{name}.so"
     source.write_text(text)
+    _run_compiler(compiler, flags, [source.name], built, f"kernel {name}")
+    return built
+
+
+def _run_compiler(
+    compiler: Compiler, flags: Sequence[str], sources: Sequence[str], built: Path, what: str
+) -> None:
     options = [flag for flag in flags if not flag.startswith("-l")]
     libraries = [flag for flag in flags if flag.startswith("-l")]  # after what needs them
-    command = [*compiler.command, *options, source.name, "-o", built.name, *libraries]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = [*compiler.command, *options, *sources, "-o", built.name, *libraries]
+    done = subprocess.run(command, cwd=built.parent, capture_output=True, text=True, check=False)
     if done.returncode or not built.exists():
         raise ToolchainError(
-            f"{compiler} refused kernel {name} (exit {done.returncode}):\n{done.stderr.strip()}\n"
+            f"{compiler} refused {what} (exit {done.returncode}):\n{done.stderr.strip()}\n"
             f"command: {shlex.join(command)}"
         )
-    return built
 
 
 def _open_first(paths: Sequence[Path | None], name: str, openmp: bool) -> Any:

@@ -7,6 +7,7 @@ caller names; numpy arrays are copied in and out by `run_cuda`.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import warnings
 import weakref
@@ -33,8 +34,10 @@ from uopc.runtime.arrays import (
     is_contiguous,
     no_work,
 )
+from uopc.runtime.asserts import AssertReport
 from uopc.runtime.limits import check_launch, dims, parameter_bytes
 from uopc.runtime.nvrtc import Cubin, compile_cubin
+from uopc.runtime.tensor_maps import MAP_BYTES, TensorMap, TensorMaps
 from uopc.target import Target, target
 
 INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
@@ -63,6 +66,7 @@ class Function:
     params: tuple[Param, ...] | None
     max_threads: int
     kernel: Any
+    report: AssertReport | None = None
     _configs: dict[tuple[Dims, Dims, int], Any] = field(default_factory=dict)
     _dynamic_allowed: int = 48 << 10
 
@@ -162,7 +166,9 @@ class CUDA:
         self._device.set_current()
         self.target = device_target(device)
         self._functions: OrderedDict[tuple[Any, ...], Function] = OrderedDict()
-        self._retired: list[Any] = []  # libraries of functions that nothing refers to any more
+        self._retired: list[Any] = []  # of functions that nothing refers to any more: libraries
+        self._reports: weakref.WeakSet[AssertReport] = weakref.WeakSet()
+        self._maps = TensorMaps(self._driver)
         self._lock = Lock()
 
     @property
@@ -359,8 +365,12 @@ class CUDA:
         max_threads = asked(driver.cuKernelGetAttribute(option, handle, gpu))
         kernel = self._core.Kernel.from_handle(int(handle))
         params = source.params if isinstance(source, Source) else None
-        made = Function(cubin.name, cubin, source, params, max_threads, kernel)
-        weakref.finalize(made, self._retired.append, library).atexit = False
+        report = None
+        if isinstance(source, Source) and source.asserts:
+            report = AssertReport(driver, library, cubin.name, source.asserts)
+            self._reports.add(report)
+        made = Function(cubin.name, cubin, source, params, max_threads, kernel, report)
+        weakref.finalize(made, self._retired.append, (library, report)).atexit = False
         return made
 
     def _unload_retired(self) -> None:
@@ -368,7 +378,8 @@ class CUDA:
         if self._retired:
             self.synchronize()
             while self._retired:
-                self._driver.cuLibraryUnload(self._retired.pop())
+                library, _ = self._retired.pop()  # its report goes with it
+                self._driver.cuLibraryUnload(library)
 
     def launch(
         self,
@@ -476,13 +487,46 @@ class CUDA:
                 return
             config = self._configure(function, plan)
         values = [a.pointer if isinstance(a, DeviceArray) else _by_value(a) for a in bound]
+        maps = self._tensor_maps(function, values)
         try:
-            self._core.launch(on, config, function.kernel, *values)
+            if maps:
+                self._launch_with_maps(function, plan, values, maps, on)
+            else:
+                self._core.launch(on, config, function.kernel, *values)
             if self.config.debug >= 2:
                 on.sync()
         except Exception as error:
             what = f"kernel {function.name} (grid {grid}, block {block}, shared {dynamic})"
             raise self._failure(what, error) from None
+
+    def _tensor_maps(self, function: Function, values: Sequence[Any]) -> list[TensorMap]:
+        """The maps that the kernel takes after its parameters."""
+        source = function.source
+        if not isinstance(source, Source) or not source.tensor_maps:
+            return []
+        at = {p.slot: n for n, p in enumerate(source.params)}
+        return [self._maps.of(values[at[use.slot]], use) for use in source.tensor_maps]
+
+    def _launch_with_maps(
+        self,
+        function: Function,
+        plan: tuple[Dims, Dims, int],
+        values: Sequence[Any],
+        maps: Sequence[TensorMap],
+        on: Any,
+    ) -> None:
+        """cuLaunchKernel with the addresses of its arguments: pointers, scalars, tensor maps."""
+        grid, block, dynamic = plan
+        held = [np.asarray(v, np.uint64 if isinstance(v, int) else None) for v in values]
+        places = [address(v) for v in held] + [m.address for m in maps]
+        arguments = (ctypes.c_void_p * len(places))(*places)
+        driver = self._driver
+        status, handle = driver.cuKernelGetFunction(function.kernel.handle)
+        if int(status) == 0:
+            where = ctypes.addressof(arguments)
+            (status,) = driver.cuLaunchKernel(handle, *grid, *block, dynamic, on.handle, where, 0)
+        if int(status) != 0:
+            raise RuntimeError(status.name)
 
     def _configure(self, function: Function, plan: tuple[Dims, Dims, int]) -> Any:
         """Check a launch's limits and prepare it, once per kernel and plan."""
@@ -495,7 +539,7 @@ class CUDA:
             block,
             static_shared_bytes=used.shared_bytes,
             dynamic_shared_bytes=dynamic,
-            parameter_bytes=parameter_bytes(function.params or ()),
+            parameter_bytes=parameter_bytes(function.params or ()) + _map_bytes(function.source),
             max_threads=function.max_threads,
             registers=used.registers,
         )
@@ -513,7 +557,9 @@ class CUDA:
         return config
 
     def _failure(self, what: str, error: Any) -> UopcError:
-        """The DeviceError for what the driver said."""
+        """The DeviceError for what the driver said, or for the ASSERT that made it say so."""
+        if failed := next((r.failure for r in self._reports if r.failure), ""):
+            return DeviceError(f"{failed}. The GPU's context is lost: restart the process.")
         said = _first_line(error) if isinstance(error, BaseException) else error.name
         late = "" if self.config.debug >= 2 else " UOPC_DEBUG=2 names the kernel that did it."
         lost = any(word in said for word in ("ILLEGAL", "MISALIGNED", "LAUNCH_FAILED", "TIMEOUT"))
@@ -566,13 +612,22 @@ def run_cuda(
     gpu._start(function, plan, placed, on)
     for host, made in back:
         gpu.to_host(made, host, on)
+    if not any(isinstance(a, DeviceArray) for a in bound):
+        gpu.synchronize(on)  # what it printed is shown, what it asserts has held
 
 
 def _shape_of_call(source: Source | None) -> tuple[Any, ...]:
     """What tells sources of one text apart: how they are called."""
     if source is None:
         return ()
-    return source.params, source.launch.grid, source.launch.block, source.dynamic_shared_bytes
+    launch = source.launch.grid, source.launch.block, source.dynamic_shared_bytes
+    return source.params, *launch, source.tensor_maps, source.asserts
+
+
+def _map_bytes(source: str) -> int:
+    """Bytes of parameter space that tensor maps take, at their alignment of 64."""
+    maps = len(source.tensor_maps) if isinstance(source, Source) else 0
+    return MAP_BYTES * maps + (MAP_BYTES if maps else 0)
 
 
 def _by_value(scalar: HostArray) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
@@ -10,9 +12,11 @@ import numpy as np
 
 from uopc.config import Config, current
 from uopc.errors import UsageError
+from uopc.faults.explain import explain
 from uopc.kernel import Source
 from uopc.runtime import cpu
 from uopc.runtime.arrays import address, check_arguments, no_work
+from uopc.runtime.emulated import Call, Outcome, RunOptions
 
 
 class Program:
@@ -58,20 +62,64 @@ class Program:
         """The compiled function (from the disk cache where it is there).  Raises ToolchainError."""
         with self._lock:
             if self._kernel is None:
-                language = self.source.language if isinstance(self.source, Source) else "c"
-                self._kernel = cpu.load(self.source, self.name, language, self.config)
+                language, work = "c", None
+                if isinstance(self.source, Source):
+                    language, work = self.source.language, self.source.work
+                self._kernel = cpu.load(self.source, self.name, language, self.config, work)
             return self._kernel
 
-    def __call__(self, *arrays: Any) -> None:
-        """Run the kernel on arrays in slot order.  Raises UsageError for any that does not fit."""
-        if isinstance(self.source, Source):
-            params = self.source.params
-            bound = check_arguments(self.name, params, arrays)
-            if no_work(params, self.source.launch.grid):
-                return
-        else:
+    def __call__(self, *arrays: Any, options: RunOptions | None = None) -> None:
+        """Run the kernel on arrays in slot order.
+
+        Lines of PRINTF go to standard output.  options: how an emulated kernel runs; None: in the
+        order it was rendered with.  Raises UsageError for an array that does not fit, and what
+        `uopc.faults` makes of the first fault that an emulated kernel shows.
+        """
+        if not isinstance(self.source, Source):
             bound = [self._unchecked(i, a) for i, a in enumerate(arrays)]
-        (self._kernel or self.compile())([address(a) for a in bound])
+            (self._kernel or self.compile())([address(a) for a in bound])
+            return
+        outcome = self._run(self.source, arrays, options)
+        for line in outcome.printed:
+            print(line)
+        first = next((f for f in outcome.faults if not f.kind.is_warning), None)
+        if first is not None:
+            found = explain(first, self.source, self.name, together=outcome.faults)
+            assert isinstance(found, Exception)
+            raise found
+
+    def run(self, arrays: Sequence[Any], options: RunOptions | None = None) -> Outcome:
+        """Run an emulated kernel; its faults are told, not raised.
+
+        Raises UsageError for an array that does not fit, and for a bare text.
+        """
+        if not isinstance(self.source, Source):
+            raise UsageError(f"kernel {self.name} is a bare text; run takes what emulate returns.")
+        return self._run(self.source, arrays, options)
+
+    def _run(self, source: Source, arrays: Sequence[Any], options: RunOptions | None) -> Outcome:
+        bound = check_arguments(self.name, source.params, arrays)
+        if no_work(source.params, source.launch.grid):
+            return Outcome()
+        kernel = self._kernel or self.compile()
+        addresses = [address(a) for a in bound]
+        if source.language != "emulated" or not cpu.needs_runtime(source):
+            if options is not None and (options.order, options.lanes) != ("forward", "forward"):
+                raise UsageError(
+                    f"kernel {self.name} was rendered as plain loops, which run forward. Render "
+                    f"it with order={options.order!r}, or with check=True."
+                )
+            kernel(addresses)
+            return Outcome()
+        call = Call(source, options or RunOptions(), by_source=options is None)
+        try:
+            code = kernel.call(addresses, call.address)
+            outcome = call.outcome()
+        finally:
+            cpu.load_runtime(self.config).emu_forget(ctypes.c_void_p(call.address))
+        if code and not outcome.faults:
+            kernel.fail(code)
+        return outcome
 
     def _unchecked(self, i: int, array: Any) -> Any:
         """An argument of a bare text: anything that has an address."""

@@ -43,7 +43,8 @@ _OPS: dict[Holds, tuple[Ops, ...]] = {
     FLOAT: (Ops.DIV, Ops.FMA, Ops.SQRT, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT),
     INTS: (Ops.IDIV, Ops.MOD),
     WRAP: (Ops.SHL, Ops.SHR),
-    WRAP | BOOL: (Ops.AND, Ops.OR, Ops.XOR, Ops.NOT),
+    WRAP | BOOL: (Ops.AND, Ops.OR, Ops.NOT),
+    INTS | BOOL: (Ops.XOR,),
     WRAP | FLOAT | BOOL: (Ops.BITCAST,),
     ANY: (Ops.MAX, Ops.MIN, Ops.LT, Ops.EQ, Ops.NE, Ops.WHERE, Ops.CAST),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from uopc.symbolic.index import FALSE, TRUE, rank
 from uopc.symbolic.values import const_like, decided, ones, value, zero
 from uopc.uop.facts import bounds, free, key
-from uopc.uop.match import BOOL, WRAP, Rule, const, var
+from uopc.uop.match import BOOL, INTS, WRAP, Rule, const, var
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
@@ -83,11 +83,11 @@ RULES = [
     Rule("and-ones", x & -1, lambda x: x, WRAP),
     Rule("or-zero", x | 0, lambda x: x, WRAP),
     Rule("or-ones", x | -1, lambda x: ones(x), WRAP),
-    Rule("xor-zero", x ^ 0, lambda x: x, WRAP),
+    Rule("xor-zero", x ^ 0, lambda x: x, INTS),
     Rule("xor-ones", x ^ -1, lambda x: ~x, WRAP),
     Rule("and-self", x & x, lambda x: x, WRAP),
     Rule("or-self", x | x, lambda x: x, WRAP),
-    Rule("xor-self", x ^ x, lambda x: zero(x), WRAP),
+    Rule("xor-self", x ^ x, lambda x: zero(x), INTS),
     Rule("and-not-self", x & ~x, lambda x: zero(x), WRAP),
     Rule("or-not-self", x | ~x, lambda x: ones(x), WRAP),
     Rule("xor-not-self", x ^ ~x, lambda x: ones(x), WRAP),

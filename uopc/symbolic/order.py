@@ -29,7 +29,7 @@ _COMMUTE: dict[Ops, Holds] = {
     Ops.MIN: INTS | FLOAT,
     Ops.AND: WRAP,
     Ops.OR: WRAP,
-    Ops.XOR: WRAP,
+    Ops.XOR: INTS,
     Ops.EQ: WRAP | FLOAT | BOOL,
     Ops.NE: WRAP | FLOAT | BOOL,
 }

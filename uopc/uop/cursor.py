@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import Scalar, UOp, memory, sink
+from uopc.uop.node import Scalar, UOp, here, memory, sink
 from uopc.uop.ops import (
     ALL_LANES,
     Atomic,
@@ -36,19 +36,26 @@ from uopc.uop.ops import (
     TensorMapArg,
     WaitArg,
 )
+from uopc.uop.text import scope_text
 
 
 class Cursor:
     """One chain of effects; `done` is what the next one comes after.
 
     A memory that is indexed through the cursor (`c.load(m.index(i))`, `c.store(m.index(i), v)`) is
-    seen in its latest version.  Roles are chains of their own: `with c.role(...)` branches off, and
-    what follows comes after none of the roles; they meet through mbarriers.
+    seen in its latest version, and inside the scope that is open: `x.index(i).load()`, without the
+    cursor, may be done before a `when` that guards it, and is right only where every lane may read.
+    So with lanes that work together: `c.now(v).shuffle(1)` is done here, `v.shuffle(1)` anywhere.
+
+    Roles are chains of their own: `with c.role(...)` branches off, and what follows comes after
+    none of the roles, though a warp that has a role does it afterwards; they meet through
+    mbarriers.  Roles are opened outside of all other scopes.
     """
 
     def __init__(self, *done: UOp) -> None:
         self.done: tuple[UOp, ...] = done
         self._finished: list[UOp] = []  # roles that were closed
+        self._depth = 0  # of scopes that are open
 
     # ---- one effect
     def do(self, op: Ops, *src: UOp, arg: object = None) -> UOp:
@@ -69,9 +76,9 @@ class Cursor:
             return u
         return UOp(u.op, (self.now(memory(u.src[0])), *u.src[1:]), u.arg)
 
-    def now(self, m: UOp) -> UOp:
-        """A memory after everything done so far."""
-        return m.after(*self.done)
+    def now(self, x: UOp) -> UOp:
+        """A memory after everything done so far; a value that is evaluated here, not before."""
+        return x.after(*self.done)
 
     def load(self, index: UOp, gate: UOp | None = None, other: Scalar | None = None) -> UOp:
         """Read an INDEX of a memory after everything done so far."""
@@ -151,6 +158,11 @@ class Cursor:
 
     # ---- for people
     def printf(self, text: str, *values: UOp) -> UOp:
+        """A line for each active thread: `text` with {} for each of the values."""
+        if text.count("{}") != len(values):
+            raise UsageError(
+                f"printf at {here()}: {text!r} shows {text.count('{}')} values, got {len(values)}"
+            )
         return self.do(Ops.PRINTF, *values, arg=PrintArg(text))
 
     def check(self, condition: UOp, message: str) -> UOp:
@@ -161,6 +173,9 @@ class Cursor:
     @contextmanager
     def loop(self, *ranges: UOp) -> Iterator[UOp]:
         """Everything inside, for every value of the ranges, outermost first; gives the last."""
+        if not ranges:
+            raise UsageError(f"loop at {here()}: it wants one range or more")
+        self._depth += 1
         self.done = (*self.done, *ranges)
         yield ranges[-1]
         self._close(*ranges)
@@ -169,6 +184,7 @@ class Cursor:
     def when(self, condition: UOp) -> Iterator[UOp]:
         """Everything inside where the condition holds."""
         opened = UOp(Ops.IF, (condition, *self.done))
+        self._depth += 1
         self.done = (opened,)
         yield opened
         self._close(opened)
@@ -178,6 +194,12 @@ class Cursor:
         self, name: str, first: int, warps: int, registers: int = 0, grow: bool = False
     ) -> Iterator[UOp]:
         """A chain of its own for some warps of the block."""
+        if self._depth:
+            raise UsageError(
+                f"role {name} at {here()}: it is opened inside another scope. Open roles outside, "
+                "and put loops and conditions into each"
+            )
+        self._depth += 1
         before = self.done
         opened = UOp(Ops.ROLE, before, RoleArg(name, first, warps, registers, grow))
         self.done = (opened,)
@@ -187,16 +209,20 @@ class Cursor:
         self.done = before
 
     def _close(self, *scopes: UOp) -> None:
+        self._depth -= 1
         if len(self.done) != 1 or self.done[0] in scopes:
-            names = ", ".join(str(s.op) for s in scopes)
-            raise UsageError(f"{names}: nothing was done inside")
+            names = ", ".join(scope_text(s) for s in scopes)
+            raise UsageError(f"nothing is done inside {names}: a scope holds an effect or more")
         self.done = (self.done[0].end(*scopes),)
 
     def sink(self, launch: LaunchArg | None = None) -> UOp:
         """The kernel."""
-        ends = self._finished or self.done
+        if self._depth:
+            raise UsageError(f"sink at {here()}: a scope is still open; leave its `with` first")
+        before = {u for end in self._finished for u in end.toposort()}
+        ends = (*self._finished, *(u for u in self.done if u not in before))
         if not ends:
-            raise UsageError("a kernel without any effect")
+            raise UsageError(f"sink at {here()}: a kernel without any effect")
         return sink(*ends, launch=launch)
 
 

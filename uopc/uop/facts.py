@@ -140,6 +140,10 @@ def _bounds(u: UOp) -> Bounds:
     if op is Ops.AND and d is not dtypes.bool:
         highs = [bounds(s)[1] for s in src if bounds(s)[0] >= 0]
         return (0, min(highs)) if highs else whole
+    if op is Ops.XOR and d is not dtypes.bool:
+        (low, high), (other_low, other_high) = bounds(src[0]), bounds(src[1])
+        bits = (high | other_high).bit_length()
+        return (0, (1 << bits) - 1) if low >= 0 and other_low >= 0 else whole
     if op is Ops.SHR:
         a1, b1 = bounds(src[0]), bounds(src[1])
         if b1[0] >= 0:

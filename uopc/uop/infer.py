@@ -1,4 +1,4 @@
-"""dtype and shape of a new node, and what is wrong with it.
+"""dtype and shape of a new node, and what is wrong with it; what an operand is at bottom.
 
 Called while a node is built, so that the error carries the user's own line.  Each function takes
 the sources and the argument of its ops and returns (dtype, shape), or raises UsageError.
@@ -15,6 +15,7 @@ from uopc.errors import UsageError
 from uopc.uop.ops import (
     BINARY,
     COMPARE,
+    ELEMENTWISE,
     SCOPES,
     UNARY_FLOAT,
     Atomic,
@@ -49,6 +50,25 @@ def memory(u: UOp) -> UOp:
     while u.op in (Ops.AFTER, Ops.INDEX):
         u = u.src[0]
     return u
+
+
+def described(operand: UOp) -> UOp | None:
+    """The DESCRIPTOR that a wgmma operand is made from by arithmetic; one of several alike.
+
+    None where there is none, or where they differ in layout.  What merely comes before (AFTER) is
+    not looked at.
+    """
+    found: list[UOp] = []
+    stack, seen = [operand], {operand}
+    while stack:
+        u = stack.pop()
+        if u.op is Ops.DESCRIPTOR:
+            found.append(u)
+        more = u.src[:1] if u.op is Ops.AFTER else u.src if u.op in ELEMENTWISE else ()
+        stack += [s for s in more if s not in seen]
+        seen.update(more)
+    alike = len({(u.arg, u.src[0].dtype) for u in found}) == 1
+    return found[0] if alike else None
 
 
 Inferred: TypeAlias = tuple[DType, Shape]
@@ -89,7 +109,9 @@ def _binary(op: Ops) -> Callable[[tuple[UOp, ...], Any], Inferred]:
             ok = dtype.is_int
         elif op in (Ops.SHL, Ops.SHR):
             ok = dtype.is_data_int
-        elif op in (Ops.AND, Ops.OR, Ops.XOR):
+        elif op is Ops.XOR:  # of indices too: swizzled addresses
+            ok = dtype.is_int or dtype is dtypes.bool
+        elif op in (Ops.AND, Ops.OR):
             ok = dtype.is_data_int or dtype is dtypes.bool
         elif op in (Ops.MAX, Ops.MIN):
             ok = dtype is not dtypes.void
@@ -267,33 +289,35 @@ def _atomic(src: tuple[UOp, ...], arg: AtomicArg) -> Inferred:
 def _shuffle(src: tuple[UOp, ...], arg: ShuffleArg) -> Inferred:
     by_lane = arg.mode is ShuffleMode.INDEX
     if len(src) != 1 + by_lane or (by_lane and not src[1].dtype.is_int):
-        raise _fail(
-            "SHUFFLE", f"{arg.mode} wants a value{' and an integer lane' if by_lane else ''}"
-        )
+        wants = "a value and an integer lane" if by_lane else "one value"
+        got = ", ".join(str(s.dtype) for s in src) or "nothing"
+        raise _fail("SHUFFLE", f"{arg.mode} wants {wants}, got {got}")
     return src[0].dtype, src[0].shape
 
 
 def _vote(src: tuple[UOp, ...], arg: VoteArg) -> Inferred:
     if len(src) != 1 or src[0].dtype is not dtypes.bool:
-        raise _fail("VOTE", f"lanes vote with a bool, got {src[0].dtype}")
+        raise _fail("VOTE", f"lanes vote with a bool, got {src[0].dtype if src else 'nothing'}")
     return (dtypes.u32 if arg.vote is Vote.BALLOT else dtypes.bool), src[0].shape
 
 
 def _warp_reduce(src: tuple[UOp, ...], arg: WarpReduceArg) -> Inferred:
-    d = src[0].dtype
+    (x,) = src
+    d = x.dtype
     if arg.combine not in _REDUX.get(d, ()):
         raise _fail(
             "WARP_REDUCE",
             f"{arg.combine} of {d}: redux.sync has ADD, MIN, MAX of i32 and u32, and AND, OR, XOR "
             "of u32. Use SHUFFLEs for the others.",
         )
-    return d, src[0].shape
+    return d, x.shape
 
 
 def _printf(src: tuple[UOp, ...], arg: PrintArg) -> Inferred:
     count = arg.format.count("{}")
-    if len(src) < count or any(s.dtype is dtypes.void for s in src[:count]):
-        raise _fail("PRINTF", f"{arg.format!r} shows {count} values, they are the first sources")
+    got = next((n for n, s in enumerate(src[:count]) if s.dtype is dtypes.void), len(src))
+    if got < count:
+        raise _fail("PRINTF", f"{arg.format!r} shows {count} values, got {got}")
     return dtypes.void, ()
 
 

@@ -238,7 +238,7 @@ ALL_LANES = 0xFFFFFFFF
 
 
 class ShuffleMode(Enum):
-    """Which lane gives: XOR lane ^ by; UP lane - by; DOWN lane + by; INDEX the second source.
+    """Which lane gives: XOR lane ^ by; UP lane - by; DOWN lane + by; INDEX the second source % 32.
 
     UP and DOWN give a lane its own value where the other would be outside the warp.
     """
@@ -296,7 +296,10 @@ class WarpReduceArg:
 
 
 class Atomic(Enum):
-    """What an ATOMIC does with the old value and its operand; CAS stores if old equals compare."""
+    """What an ATOMIC does with the old value and its operand; integers wrap.
+
+    CAS stores if the old bits are those of compare: NaN equals itself, 0.0 is not -0.0.
+    """
 
     ADD = auto()
     MIN = auto()

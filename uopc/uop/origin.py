@@ -1,10 +1,12 @@
 """The user's file and line: where a node was written, for messages and for comments in sources.
 
-A frame of `node.py` is the operator that the user called; any other frame of the package is a pass.
+Frames of `node.py` and `cursor.py` are what the user called; those of `uopc/examples` are a user's;
+any other frame of the package is a pass.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,23 +19,35 @@ Origin: TypeAlias = tuple[str, int]
 #: places that a node remembers: equal nodes are one, wherever the user wrote them
 ORIGINS = 3
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
-_OPERATORS = str(Path(__file__).with_name("node.py"))
+_EXAMPLES = _PACKAGE + "examples"
+_OPERATORS = frozenset(
+    (
+        *(str(Path(__file__).with_name(name)) for name in ("node.py", "cursor.py")),
+        contextlib.__file__,  # scopes of a Cursor
+    )
+)
 
 
 def user_frame(depth: int) -> tuple[Origin, ...]:
     """The line outside uopc that called this module; () where a pass of ours did."""
     frame = sys._getframe(depth)
-    while frame is not None and frame.f_code.co_filename == _OPERATORS:
+    while frame is not None and frame.f_code.co_filename in _OPERATORS:
         frame = frame.f_back  # type: ignore[assignment]
-    if frame is None or frame.f_code.co_filename.startswith(_PACKAGE):
+    if frame is None or _is_ours(frame.f_code.co_filename):
         return ()
     return ((frame.f_code.co_filename, frame.f_lineno),)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE) and not file.startswith(_EXAMPLES)
 
 
 def here() -> str:
     """file:line of the user's call, for messages raised while a node is built."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and (
+        _is_ours(frame.f_code.co_filename) or frame.f_code.co_filename in _OPERATORS
+    ):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 

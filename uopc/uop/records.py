@@ -57,7 +57,7 @@ _PREFIX = {
 _RANGE_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)(?:_([1-9]\d*))?")
 _MEMORY_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
-_PUNCTUATION = re.compile(r'[^\w\\"]')  # what a line reads as its own
+_PUNCTUATION = re.compile(r"[\[\](),:#=%]")  # what a line reads as its own
 _POINT = re.compile(r"[.en]")
 
 
@@ -293,8 +293,6 @@ def _flat(cls: type[Any], **enums: type[Enum]) -> tuple[Callable[[Any], str], Ca
 def _field_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
-    if isinstance(value, tuple):
-        return "x".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return hex(value) if name == "members" else str(value)
@@ -305,11 +303,11 @@ def _parse_field(text: str) -> Any:
         return json.loads(text)
     if text in ("yes", "no"):
         return text == "yes"
-    if text == "none":
-        return ()
-    if "x" in text and not text.startswith("0x"):
-        return tuple(map(int, text.split("x")))
     return int(text, 0)
+
+
+def _sizes_text(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes)) or "none"
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -318,7 +316,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _map_text(a: TensorMapArg) -> str:
     parts = (("shape", a.shape), ("strides", a.strides), ("box", a.box))
-    sizes = " ".join(f"{n}={_field_text(n, v)}" for n, v in parts)
+    sizes = " ".join(f"{n}={_sizes_text(v)}" for n, v in parts)
     return sizes + (f" swizzle={a.swizzle}" if a.swizzle else "")
 
 
@@ -334,7 +332,8 @@ def _shuffle_text(a: ShuffleArg) -> str:
 
 
 def _parse_shuffle(text: str) -> ShuffleArg:
-    a: ShuffleArg = ShuffleArg(int(text)) if text.isdigit() else _SHUFFLE[1](text)
+    is_mask = text.lstrip("-").isdigit()
+    a: ShuffleArg = ShuffleArg(int(text)) if is_mask else _SHUFFLE[1](text)
     return a
 
 

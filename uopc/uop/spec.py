@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
+
+import numpy as np
 
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
-from uopc.uop.facts import free
-from uopc.uop.node import UOp, prod, toposort, where_from
+from uopc.uop.facts import bounds, free
+from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import (
+    ELEMENTWISE,
     IN_THREAD,
     SCOPES,
     WARP_VALUES,
@@ -27,7 +32,9 @@ from uopc.uop.ops import (
     StageArg,
 )
 from uopc.uop.spec_gpu import GPU_RULES, not_memory
+from uopc.uop.spec_kernel import kernel_faults
 from uopc.uop.stages import (
+    ARGS,
     DIGIT_KINDS,
     GPU_OPS,
     GPU_RANGES,
@@ -42,7 +49,7 @@ from uopc.uop.stages import (
     Part,
     Stage,
 )
-from uopc.uop.text import index_text
+from uopc.uop.text import index_text, scope_text
 
 
 def check(root: UOp, stage: Stage, gpu: bool | None = None) -> None:
@@ -105,7 +112,8 @@ class _Graph:
             by_value = self.stage is Stage.TENSOR or u.shape == ()
             return Part.VALUE if by_value else Part.MEMORY
         if u.op in (Ops.AFTER, Ops.REDUCE, Ops.STAGE, Ops.SHUFFLE):
-            return self.part[u.src[0]]
+            part = self.part[u.src[0]]
+            return part if part in (Part.MEMORY, Part.TUPLED) else Part.VALUE
         return PARTS.get(u.op, Part.VALUE)
 
 
@@ -120,12 +128,20 @@ def _wrong(u: UOp, graph: _Graph) -> str | None:
         return f"this stage has no {u.op}"
     if graph.gpu is False and u.op in GPU_OPS:
         return "native C has threads, but no blocks and warps"
-    if (why := _wrong_operands(u, graph)) is not None:
+    if (why := _wrong_arg(u) or _wrong_operands(u, graph)) is not None:
         return why
     if stage is not Stage.TENSOR and u.shape and u.op not in _SHAPED:
         return f"values are scalars here, this one has shape {u.shape}"
     rule = RULES.get(u.op)
     return None if rule is None else rule(u, graph)
+
+
+def _wrong_arg(u: UOp) -> str | None:
+    if isinstance(u.arg, wanted := ARGS.get(u.op, object)):
+        return None
+    assert isinstance(wanted, tuple)
+    names = " or ".join("None" if c is NoneType else c.__name__ for c in wanted)
+    return f"its arg is {names}, got {u.arg!r}"
 
 
 def _wrong_operands(u: UOp, graph: _Graph) -> str | None:
@@ -137,7 +153,7 @@ def _wrong_operands(u: UOp, graph: _Graph) -> str | None:
         allowed = sets[i] if i < len(sets) else want.rest
         assert allowed is not None
         if graph.part[s] not in allowed:
-            names = " or ".join(sorted(p.value for p in allowed))
+            names = " or ".join(sorted(p.value for p in allowed if p is not Part.BOTH))
             return f"source {i} must be {names}, is {graph.part[s].value} ({s.op})"
     return None
 
@@ -188,10 +204,47 @@ def _range_rule(u: UOp, graph: _Graph) -> str | None:
 
 
 def _index_rule(u: UOp, graph: _Graph) -> str | None:
-    space = graph.memory[u.src[0]].arg.addrspace
-    if space is AddrSpace.REG and (leaf := graph.unfixed.get(u.src[1])) is not None:
+    a: ParamArg = graph.memory[u.src[0]].arg
+    if a.addrspace is not AddrSpace.REG:
+        return None
+    if (leaf := graph.unfixed.get(u.src[1])) is not None:
         return _not_registers(leaf)
-    return None
+    return _inside(u, 1)
+
+
+def _inside(index: UOp, width: int) -> str | None:
+    """Accesses of registers are known before the kernel runs."""
+    size = prod(memory(index).arg.shape)
+    lowest, highest = _extremes(index.src[1])
+    if lowest >= 0 and highest + width <= size:
+        return None
+    return f"there are {size} registers, the access goes from {lowest} to {highest + width - 1}"
+
+
+#: values of an index of registers that are computed one by one where its bounds are too wide
+_MOST_VALUES = 1 << 16
+
+
+def _extremes(index: UOp) -> tuple[int, int]:
+    """The lowest and highest value of an index of constants and UPCAST ranges."""
+    order = toposort(index)
+    ranges = [r for r in order if r.op is Ops.RANGE]
+    if not ranges or prod(r.arg.size for r in ranges) > _MOST_VALUES:
+        return bounds(index)
+    values: dict[UOp, Array] = {}
+    for n, r in enumerate(ranges):
+        shape = [1] * len(ranges)
+        shape[n] = r.arg.size
+        values[r] = (r.arg.start + r.arg.step * np.arange(r.arg.size)).reshape(shape)
+    for u in order:
+        if u.op is Ops.CONST:
+            values[u] = array_of(u.arg)
+        elif u not in values:
+            if u.op not in ELEMENTWISE:
+                return bounds(index)
+            of = [values[s] for s in u.src]
+            values[u] = compute(u.op, u.src[0].dtype, of, u.arg if u.op is Ops.CAST else None)
+    return int(values[index].min()), int(values[index].max())
 
 
 def _not_registers(leaf: UOp) -> str:
@@ -216,7 +269,8 @@ def _wide(u: UOp, graph: _Graph) -> str | None:
     if u.arg.width not in WIDTHS or size > WIDEST_BYTES:
         what = f"width {u.arg.width} of {u.src[0].dtype} is {size} bytes"
         return f"{what}; widths are {', '.join(map(str, WIDTHS))}, up to {WIDEST_BYTES} bytes"
-    return None
+    in_registers = graph.memory[u.src[0]].arg.addrspace is AddrSpace.REG
+    return _inside(u.src[0], u.arg.width) if in_registers else None
 
 
 def _load_rule(u: UOp, graph: _Graph) -> str | None:
@@ -269,8 +323,28 @@ def _end_rule(u: UOp, graph: _Graph) -> str | None:
         other = graph.closer.setdefault(r, u)
         if other is not u and _is_opened(r):
             also = f"also by the END at {where_from(other)}"
-            return f"{index_text(r)} is closed twice, {also}. Give each loop a range of its own"
-    return _distinct(u.src[1:])
+            return f"{scope_text(r)} is closed twice, {also}. Give each loop a range of its own"
+    return _distinct(u.src[1:]) or _wrong_nest(u)
+
+
+def _wrong_nest(end: UOp) -> str | None:
+    """IFs and ROLEs hold the effect, and nothing that is opened inside of them."""
+    effect, *scopes = end.src
+    for n, r in enumerate(scopes):
+        if r.op is Ops.RANGE:
+            continue
+        if r not in free(effect):
+            return (
+                f"nothing that it does is inside {scope_text(r)}: what is done there "
+                "comes after it, memory.after(it)"
+            )
+        late = next((x for x in scopes[n + 1 :] if x in free(r)), None)
+        if late is not None:
+            return (
+                f"it closes {scope_text(late)} inside {scope_text(r)}, which mentions it. "
+                "Scopes are named outermost first"
+            )
+    return None
 
 
 def _reduce_rule(u: UOp, graph: _Graph) -> str | None:
@@ -375,8 +449,10 @@ def _check_loops(root: UOp, graph: _Graph) -> None:
         if u in free(root):
             late = _first_after(order, graph.closer[u], u)
             raise _error(
-                graph.stage, late, f"it mentions {index_text(u)} after the END that closes it"
+                graph.stage, late, f"it mentions {scope_text(u)} after the END that closes it"
             )
+    for u, why in kernel_faults(root):
+        raise _error(graph.stage, u, why)
 
 
 def _first_after(order: list[UOp], end: UOp, r: UOp) -> UOp:

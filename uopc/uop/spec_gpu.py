@@ -1,6 +1,8 @@
 """Rules of the ops that only GPUs have: warps, atomics, asynchronous copies, tensor cores.
 
-One function an op, as in `uopc/uop/spec.py`, which holds graphs against them.
+One function an op, as in `uopc/uop/spec.py`, which holds graphs against them.  They say what can be
+seen at one node; rules for a whole kernel stand in `uopc/uop/spec_kernel.py`; addresses that depend
+on data, and the order of threads, are the checked emulator's.
 """
 
 from __future__ import annotations
@@ -8,30 +10,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from uopc import layouts
-from uopc.dtype import AddrSpace, dtypes
-from uopc.uop.node import UOp, memory
+from uopc.dtype import AddrSpace, DType, dtypes
+from uopc.uop.facts import bounds
+from uopc.uop.infer import described
+from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.numbers import Array, array_of, elementwise
 from uopc.uop.ops import (
     ALL_LANES,
+    ELEMENTWISE,
     BarrierArg,
     BarrierScope,
     CopyArg,
+    DescriptorArg,
     Engine,
     Fence,
     MatrixArg,
     Ops,
+    RangeArg,
     RoleArg,
     ShuffleArg,
     ShuffleMode,
     TensorMapArg,
     WaitArg,
 )
+from uopc.uop.stages import Part, Stage
 
 if TYPE_CHECKING:
     from uopc.uop.spec import _Graph
 
 WARP = 32
 COPY_BYTES = (4, 8, 16)  # of cp.async (PTX ISA, cp.async)
+NAMED_BARRIERS = (1, 15)  # 0 is the block's own (PTX ISA, bar.sync: 16 barriers)
+MBARRIER_COUNT = (1, (1 << 20) - 1)  # PTX ISA, mbarrier.init: count
+MBARRIER_BYTES = (0, (1 << 20) - 1)  # PTX ISA, mbarrier: valid range of tx-count
+REGISTERS = (24, 256)  # PTX ISA, setmaxnreg
 
 
 def _space(u: UOp) -> AddrSpace:
@@ -43,6 +58,15 @@ def _is_index(u: UOp, *spaces: AddrSpace) -> bool:
     return u.op is Ops.INDEX and _space(u) in spaces
 
 
+def _outside(u: UOp, limits: tuple[int, int]) -> bool:
+    """Is a value surely, for some thread and iteration, beyond the limits?"""
+    lowest, highest = bounds(u)
+    if u.op in (Ops.CONST, Ops.RANGE):
+        return lowest < limits[0] or highest > limits[1]
+    return lowest > limits[1] or highest < limits[0]
+
+
+# ---- warps
 def _members(mask: int) -> str | None:
     if 0 < mask <= ALL_LANES:
         return None
@@ -51,9 +75,13 @@ def _members(mask: int) -> str | None:
 
 def _shuffle(u: UOp, graph: _Graph) -> str | None:
     a: ShuffleArg = u.arg
-    lowest = 0 if a.mode is ShuffleMode.INDEX else 1
-    if not lowest <= a.by < WARP or (a.mode is ShuffleMode.INDEX and a.by):
-        return f"lanes are 0 to 31: {a.mode} by {a.by} is no other lane"
+    if graph.stage is not Stage.LOOPS and a != ShuffleArg(a.by):
+        return f"before LOOPS all lanes exchange, by XOR; this is {a.mode} of {a.members:#x}"
+    if a.mode is ShuffleMode.INDEX:
+        if a.by:
+            return f"INDEX takes its lane from source 1: by is 0, not {a.by}"
+    elif not 1 <= a.by < WARP:
+        return f"{a.mode} goes 1 to 31 lanes away, not {a.by}"
     return _members(a.members)
 
 
@@ -61,6 +89,41 @@ def _with_members(u: UOp, graph: _Graph) -> str | None:
     return _members(u.arg.members)
 
 
+def _barrier(u: UOp, graph: _Graph) -> str | None:
+    a: BarrierArg = u.arg or BarrierArg()
+    if a.scope is not BarrierScope.NAMED:
+        if u.src and graph.part[u.src[0]] is Part.VALUE:
+            return f"it comes after effects and opened scopes, source 0 is a value ({u.src[0].op})"
+        return _members(a.members) if a.scope is BarrierScope.WARP else None
+    number = u.src[0]
+    if number.dtype is not dtypes.index:
+        return f"a NAMED barrier has its number (index) as source 0, this is {number.op}"
+    if _outside(number, NAMED_BARRIERS):
+        return f"named barriers are 1 to 15, this is {_range_of(number)}; 0 is the block's"
+    if a.threads < WARP or a.threads % WARP:
+        return f"a NAMED barrier waits for whole warps, {a.threads} threads are none"
+    return None
+
+
+def _range_of(u: UOp) -> str:
+    lowest, highest = bounds(u)
+    return str(lowest) if lowest == highest else f"{lowest} to {highest}"
+
+
+def _role(u: UOp, graph: _Graph) -> str | None:
+    a: RoleArg = u.arg
+    if a.first < 0 or a.warps < 1:
+        return f"a role has at least one warp, these are {a.warps} from {a.first}"
+    if not a.registers:
+        return "it grows to no number of registers: give registers too" if a.grow else None
+    if a.first % 4 or a.warps % 4:
+        return f"setmaxnreg is for whole warpgroups, not for {a.warps} warps from {a.first}"
+    if a.registers % 8 or not REGISTERS[0] <= a.registers <= REGISTERS[1]:
+        return f"setmaxnreg takes multiples of 8 from 24 to 256 registers, not {a.registers}"
+    return None
+
+
+# ---- memory
 def _atomic(u: UOp, graph: _Graph) -> str | None:
     space = _space(u.src[0])
     if space in (AddrSpace.GLOBAL, AddrSpace.SHARED):
@@ -75,35 +138,6 @@ def not_memory(u: UOp) -> str | None:
     return None
 
 
-def _barrier(u: UOp, graph: _Graph) -> str | None:
-    a: BarrierArg = u.arg or BarrierArg()
-    named = a.scope is BarrierScope.NAMED
-    if named != (bool(u.src) and u.src[0].dtype is dtypes.index and not _is_done(u.src[0], a)):
-        return "a NAMED barrier has its number (index) as first source, the others have none"
-    if named and (a.threads < WARP or a.threads % WARP):
-        return f"a NAMED barrier waits for whole warps, {a.threads} threads are none"
-    if a.scope is BarrierScope.WARP:
-        return _members(a.members)
-    return None
-
-
-def _is_done(u: UOp, a: BarrierArg) -> bool:
-    """A RANGE as first source is a scope to be inside of, but for a NAMED barrier, its number."""
-    return u.op is Ops.RANGE and a.scope is not BarrierScope.NAMED
-
-
-def _role(u: UOp, graph: _Graph) -> str | None:
-    a: RoleArg = u.arg
-    if a.first < 0 or a.warps < 1:
-        return f"a role has at least one warp, these are {a.warps} from {a.first}"
-    if a.registers and (a.first % 4 or a.warps % 4 or a.registers % 8 or a.registers > 256):
-        return (
-            f"setmaxnreg is for whole warpgroups and multiples of 8 up to 256: {a.registers} "
-            f"registers for {a.warps} warps from {a.first}"
-        )
-    return None
-
-
 def _tensor_map(u: UOp, graph: _Graph) -> str | None:
     a: TensorMapArg = u.arg
     if _space(u.src[0]) is not AddrSpace.GLOBAL:
@@ -111,63 +145,117 @@ def _tensor_map(u: UOp, graph: _Graph) -> str | None:
     if len(a.strides) != len(a.shape) - 1 or len(a.box) != len(a.shape):
         return f"shape {a.shape} wants {len(a.shape) - 1} strides and a box of {len(a.shape)} sizes"
     size = u.src[0].dtype.itemsize
-    strides = tuple(n * size for n in reversed(a.strides))
-    fault = layouts.tma_fault(a.box[::-1], size, strides, a.swizzle, a.shape[::-1])
-    return fault or None
+    if fault := layouts.tma_fault(a.shape, a.strides, a.box, size, a.swizzle):
+        return fault
+    last = sum((n - 1) * stride for n, stride in zip(a.shape, (*a.strides, 1), strict=True))
+    has = prod(memory(u.src[0]).arg.shape)
+    if last >= has:
+        return f"its last element is number {last} of the parameter, which has {has}"
+    return None
 
 
 def _copy(u: UOp, graph: _Graph) -> str | None:
     a: CopyArg = u.arg
-    to, source, *rest = u.src
     if a.engine is Engine.CP_ASYNC:
-        if not (_is_index(to, AddrSpace.SHARED) and _is_index(source, AddrSpace.GLOBAL)):
-            return "cp.async copies from GLOBAL to SHARED memory"
-        if to.dtype is not source.dtype:
-            return f"it copies {source.dtype} into memory of {to.dtype}"
-        if a.width * to.dtype.itemsize not in COPY_BYTES:
-            return f"{a.width} elements of {to.dtype}: cp.async copies 4, 8 or 16 bytes"
-        if len(rest) > 1 or (rest and rest[0].dtype is not dtypes.bool):
-            return "after its two places stands at most a gate (bool)"
-        return None
-    if a.engine is not Engine.BULK:
-        return f"copies are CP_ASYNC or BULK, not {a.engine}"
-    loads = source.op is Ops.TENSORMAP
-    tensor_map, tile = (source, to) if loads else (to, source)
+        return _cp_async(u, a)
+    if a.engine is Engine.BULK:
+        return _bulk_load(u, a) if u.src[1].op is Ops.TENSORMAP else _bulk_store(u, a)
+    return f"copies are CP_ASYNC or BULK, not {a.engine}"
+
+
+def _cp_async(u: UOp, a: CopyArg) -> str | None:
+    to, source, *rest = u.src
+    if not (_is_index(to, AddrSpace.SHARED) and _is_index(source, AddrSpace.GLOBAL)):
+        return "cp.async copies from GLOBAL to SHARED memory"
+    if to.dtype is not source.dtype:
+        return f"it copies {source.dtype} into memory of {to.dtype}"
+    if a.width * to.dtype.itemsize not in COPY_BYTES:
+        return f"{a.width} elements of {to.dtype}: cp.async copies 4, 8 or 16 bytes"
+    if len(rest) > 1 or (rest and rest[0].dtype is not dtypes.bool):
+        return "after its two places stands at most a gate (bool)"
+    return None
+
+
+def _bulk_load(u: UOp, a: CopyArg) -> str | None:
+    tile, tensor_map, *rest = u.src
+    if not rest or not _is_index(rest[0], AddrSpace.MBARRIER):
+        return "a BULK copy into SHARED memory counts its bytes at an mbarrier: source 2"
+    return _bulk(tensor_map, tile, rest[1:], a)
+
+
+def _bulk_store(u: UOp, a: CopyArg) -> str | None:
+    tensor_map, tile, *coordinates = u.src
+    return _bulk(tensor_map, tile, coordinates, a)
+
+
+def _bulk(tensor_map: UOp, tile: UOp, coordinates: list[UOp], a: CopyArg) -> str | None:
     if tensor_map.op is not Ops.TENSORMAP or not _is_index(tile, AddrSpace.SHARED):
         return "a BULK copy is between a TENSORMAP and SHARED memory"
-    if loads and not (rest and _is_index(rest[0], AddrSpace.MBARRIER)):
-        return "a BULK copy into SHARED memory counts its bytes at an mbarrier: source 2"
-    coordinates = rest[1:] if loads else rest
-    rank = len(tensor_map.arg.shape)
-    if len(coordinates) != rank or any(c.dtype is not dtypes.index for c in coordinates):
-        return f"it wants {rank} coordinates (index), got {len(coordinates)}"
+    if a.width != 1:
+        return f"a BULK copy moves the box of its map: width is 1, not {a.width}"
+    view: TensorMapArg = tensor_map.arg
+    if len(coordinates) != len(view.shape) or any(c.dtype is not dtypes.index for c in coordinates):
+        return f"it wants {len(view.shape)} coordinates (index), got {len(coordinates)}"
     if tile.dtype is not tensor_map.dtype:
         return f"the tile is {tile.dtype}, the map {tensor_map.dtype}"
+    size, inner = tile.dtype.itemsize, coordinates[-1]
+    if inner.op is Ops.CONST and inner.arg.bits * size % layouts.TMA_GRANULE:
+        return (
+            f"the innermost coordinate is {inner.arg.bits * size} bytes into a row; copies start "
+            f"at multiples of {layouts.TMA_GRANULE}"
+        )
+    at, has = bounds(tile.src[1])[0], prod(memory(tile).arg.shape)
+    if at + prod(view.box) > has:
+        return f"the box has {prod(view.box)} elements, the memory {has}, from {max(at, 0)} on"
     return None
 
 
-def _engine(u: UOp, graph: _Graph) -> str | None:
-    if u.op is Ops.WAITG:
-        a: WaitArg = u.arg
-        if a.pending < 0 or (a.read and a.engine is not Engine.BULK):
-            return f"it waits until at most {a.pending} groups are pending (read: BULK only)"
-    return None
+# ---- asynchronous work
+def _committed(u: UOp, graph: _Graph) -> str | None:
+    return _covers(u, graph, u.arg is Engine.WGMMA)
+
+
+def _wait_group(u: UOp, graph: _Graph) -> str | None:
+    a: WaitArg = u.arg
+    if a.pending < 0:
+        return f"at most so many groups are pending: 0 or more, not {a.pending}"
+    if a.read and a.engine is not Engine.BULK:
+        return f"read is for BULK stores, which only have to have read; not for {a.engine}"
+    return _covers(u, graph, a.engine is Engine.WGMMA)
 
 
 def _fence(u: UOp, graph: _Graph) -> str | None:
-    if not isinstance(u.arg, Fence):
-        return f"it is one of {', '.join(map(str, Fence))}, got {u.arg!r}"
+    return _covers(u, graph, u.arg is Fence.WGMMA)
+
+
+def _covers(u: UOp, graph: _Graph, registers: bool) -> str | None:
+    """Memories as sources: the accumulators of WGMMA."""
+    for s in u.src:
+        if graph.part[s] is Part.MEMORY and not (registers and _space(s) is AddrSpace.REG):
+            return f"it names memory of {_space(s).name}: only what is for WGMMA names accumulators"
     return None
 
 
 def _mbarrier(u: UOp, graph: _Graph) -> str | None:
     if not _is_index(u.src[0], AddrSpace.MBARRIER):
         return "its first source is the INDEX of an mbarrier (an ALLOC in MBARRIER)"
-    if any(not s.dtype.is_int for s in u.src[1:]):
-        return f"counts, bytes and parities are integers, got {u.src[1].dtype}"
+    what, limits = _MBARRIER[u.op]
+    for s in u.src[1:]:
+        if not s.dtype.is_int:
+            return f"{what} is an integer, got {s.dtype}"
+        if _outside(s, limits):
+            return f"{what} is {limits[0]} to {limits[1]}, this is {_range_of(s)}"
     return None
 
 
+_MBARRIER = {
+    Ops.MBAR_INIT: ("the count of arrivals", MBARRIER_COUNT),
+    Ops.ARRIVE: ("the number of bytes", MBARRIER_BYTES),
+    Ops.WAIT: ("the parity", (0, 1)),
+}
+
+
+# ---- tensor cores
 def _matrix(u: UOp, graph: _Graph) -> str | None:
     a: MatrixArg = u.arg
     registers, tile = u.src if u.op is Ops.LDMATRIX else u.src[::-1]
@@ -175,38 +263,92 @@ def _matrix(u: UOp, graph: _Graph) -> str | None:
         return f"it moves 1, 2 or 4 tiles, not {a.tiles}"
     if not _is_index(tile, AddrSpace.SHARED) or tile.dtype.itemsize != 2:
         return "tiles are 16-bit elements in SHARED memory"
-    if not _is_index(registers, AddrSpace.REG) or registers.dtype is not dtypes.u32:
-        return "fragments are u32 registers, two elements each"
-    return None
+    return _registers(registers, "its fragment", dtypes.u32, a.tiles)
+
+
+def _registers(u: UOp, what: str, dtype: DType, count: int) -> str | None:
+    """`count` consecutive registers of dtype, from an INDEX on."""
+    wants = f"{what} is {count} registers of {dtype}"
+    if not _is_index(u, AddrSpace.REG):
+        return f"{wants}, from an INDEX of REG memory on; got {u.op}"
+    if u.dtype is not dtype:
+        packed = " (several elements in each)" if dtype is dtypes.u32 else ""
+        return f"{wants}{packed}; the memory is {u.dtype}"
+    offsets, has = _every_offset(u.src[1]), prod(memory(u).arg.shape)
+    if offsets is None or (offsets.min() >= 0 and offsets.max() + count <= has):
+        return None
+    at = offsets.min() if offsets.min() < 0 else offsets.max()
+    return f"{wants}, and from {at} on the memory, of {has}, has not so many"
+
+
+def _every_offset(offset: UOp, most: int = 1 << 16) -> Array | None:
+    """All values of a sum of UPCAST ranges and constants; None where it is something else."""
+    order = toposort(offset)
+    ranges = [u for u in order if u.op is Ops.RANGE]
+    known = ELEMENTWISE | {Ops.RANGE, Ops.CONST}
+    if prod(r.arg.size for r in ranges) > most or any(u.op not in known for u in order):
+        return None
+    values: dict[UOp, Array] = {}
+    for u in order:
+        if u.op is Ops.CONST:
+            values[u] = array_of(u.arg).astype(u.dtype.numpy)
+        elif u.op is Ops.RANGE:
+            a: RangeArg = u.arg
+            place = [-1 if r is u else 1 for r in ranges]
+            values[u] = (a.start + a.step * np.arange(a.size)).reshape(place)
+        else:
+            values[u] = elementwise(u.op, u.src[-1].dtype, [values[s] for s in u.src], u.arg)
+    return values[offset]
 
 
 def _descriptor(u: UOp, graph: _Graph) -> str | None:
-    return None if _is_index(u.src[0], AddrSpace.SHARED) else "it describes SHARED memory"
+    a: DescriptorArg = u.arg
+    if not _is_index(u.src[0], AddrSpace.SHARED):
+        return "it describes SHARED memory"
+    return layouts.Descriptor(0, a.leading, a.stride, a.swizzle).fault() or None
 
 
 def _mma(u: UOp, graph: _Graph) -> str | None:
     atom = layouts.ATOMS.get(u.arg)
     if atom is None:
         return f"there is no atom {u.arg!r}; they are the keys of uopc.layouts.ATOMS"
-    if not _is_index(u.src[0], AddrSpace.REG):
-        return "it accumulates in registers"
-    for name, operand in zip("ab", u.src[1:3], strict=True):
-        in_registers = _is_index(operand, AddrSpace.REG)
-        described = operand.dtype is dtypes.u64 and operand.op is not Ops.INDEX
-        wants_b = atom.engine == "wgmma" and name == "b"
-        if not (described if wants_b else in_registers or (atom.engine == "wgmma" and described)):
-            return f"operand {name} of {u.arg} is a fragment in registers" + (
-                " or a DESCRIPTOR" if atom.engine == "wgmma" else ""
-            )
+    for name, operand, at in (("a", atom.a, u.src[1]), ("b", atom.b, u.src[2])):
+        if why := _operand(f"operand {name} of {u.arg}", operand, at):
+            return why
+    if len(u.src) == 4:
+        if not atom.has_predicate:
+            return f"{u.arg} always adds to its accumulator: only wgmma takes keep"
+        if u.src[3].dtype is not dtypes.bool:
+            return f"keep is bool, got {u.src[3].dtype}"
+    of = atom.accumulator
+    dtype = dtypes.u32 if of.packing > 1 else of.dtype
+    return _registers(u.src[0], f"the accumulator of {u.arg}", dtype, of.registers)
+
+
+def _operand(what: str, operand: layouts.Operand, at: UOp) -> str | None:
+    if operand.fragment is not None:
+        dtype = dtypes.f64 if operand.type == "f64" else dtypes.u32
+        return _registers(at, what, dtype, operand.registers)
+    if at.op is Ops.INDEX or at.dtype is not dtypes.u64:
+        return f"{what} is a DESCRIPTOR (u64) of SHARED memory, got {at.op} of {at.dtype}"
+    descriptor = described(at)
+    if descriptor is None:
+        return f"{what} is made from one DESCRIPTOR by adding to it, got {at.op}"
+    if descriptor.src[0].dtype is not operand.dtype:
+        return f"{what} is {operand.dtype}, the memory described {descriptor.src[0].dtype}"
+    if descriptor.arg.transposed and layouts.MN_MAJOR not in operand.majors:
+        return f"{what}, {operand.type}, cannot be transposed in SHARED memory: 16-bit types can"
     return None
 
 
+# ---- for people
 def _printf(u: UOp, graph: _Graph) -> str | None:
-    shown = u.src[: u.arg.format.count("{}")]
-    late = next((s for s in u.src[len(shown) :] if s.dtype is not dtypes.void), None)
-    if late is None or late.op in (Ops.RANGE, Ops.ATOMIC):  # these are done, or opened, before
-        return None
-    return f"{u.arg.format!r} shows {len(shown)} values, {late.op} is one more"
+    text: str = u.arg.format
+    shown = u.src[: text.count("{}")]
+    if "{" in text.replace("{}", "") or "}" in text.replace("{}", ""):
+        return f"{text!r} has a brace that is no {{}}: that is all its formats"
+    late = next((s for s in u.src[len(shown) :] if graph.part[s] is Part.VALUE), None)
+    return None if late is None else f"{text!r} shows {len(shown)} values, {late.op} is one more"
 
 
 GPU_RULES: dict[Ops, Callable[[UOp, Any], str | None]] = {
@@ -218,8 +360,8 @@ GPU_RULES: dict[Ops, Callable[[UOp, Any], str | None]] = {
     Ops.ROLE: _role,
     Ops.TENSORMAP: _tensor_map,
     Ops.COPY: _copy,
-    Ops.COMMIT: _engine,
-    Ops.WAITG: _engine,
+    Ops.COMMIT: _committed,
+    Ops.WAITG: _wait_group,
     Ops.FENCE: _fence,
     Ops.MBAR_INIT: _mbarrier,
     Ops.ARRIVE: _mbarrier,

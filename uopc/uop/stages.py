@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from types import NoneType
 from typing import TypeAlias
 
 from uopc.uop.ops import (
@@ -27,8 +28,25 @@ from uopc.uop.ops import (
     MOVEMENT,
     UNARY,
     WHOLE_KERNEL,
+    AtomicArg,
     AxisType,
+    BarrierArg,
+    CopyArg,
+    DescriptorArg,
+    Engine,
+    Fence,
+    LaunchArg,
+    MatrixArg,
     Ops,
+    ParamArg,
+    PrintArg,
+    RangeArg,
+    RoleArg,
+    ShuffleArg,
+    TensorMapArg,
+    VoteArg,
+    WaitArg,
+    WarpReduceArg,
 )
 
 
@@ -87,7 +105,7 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.INDEX: Operands((_MEMORY, _VALUE)),
     Ops.LOAD: Operands((_ADDRESS,), may=(_VALUE, _VALUE)),
     Ops.STORE: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
-    Ops.AFTER: Operands((_MEMORY | {Part.VALUE, Part.BOTH}, _DONE), rest=_DONE),
+    Ops.AFTER: Operands((_MEMORY | _VALUE, _DONE), rest=_DONE),
     Ops.IF: Operands((_VALUE,), rest=_DONE),
     Ops.ROLE: Operands(rest=_DONE),
     Ops.ATOMIC: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
@@ -110,6 +128,20 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.STAGE: Operands((_VALUES, _VALUE, _VALUE, _VALUE), rest=_RANGE),
     Ops.SHUFFLE: Operands((_VALUES,), may=(_VALUE,)),
     **dict.fromkeys((Ops.VOTE, Ops.WARP_REDUCE), Operands((_VALUE,))),
+}
+
+#: the record in arg: of the ops that have one whatever the stage, and of those that may have one
+ARGS: dict[Ops, tuple[type, ...]] = {
+    **{Ops.BUFFER: (ParamArg,), Ops.ALLOC: (ParamArg,), Ops.RANGE: (RangeArg,)},
+    **{Ops.SHUFFLE: (ShuffleArg,), Ops.VOTE: (VoteArg,), Ops.WARP_REDUCE: (WarpReduceArg,)},
+    **{Ops.ATOMIC: (AtomicArg,), Ops.ROLE: (RoleArg,), Ops.COPY: (CopyArg,)},
+    **{Ops.TENSORMAP: (TensorMapArg,), Ops.COMMIT: (Engine,), Ops.WAITG: (WaitArg,)},
+    **{Ops.FENCE: (Fence,), Ops.LDMATRIX: (MatrixArg,), Ops.STMATRIX: (MatrixArg,)},
+    **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.PRINTF: (PrintArg,)},
+    **{Ops.ASSERT: (str,), Ops.BARRIER: (BarrierArg, NoneType), Ops.SINK: (LaunchArg, NoneType)},
+    **dict.fromkeys(
+        (Ops.IF, Ops.AFTER, Ops.END, Ops.INDEX, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT), (NoneType,)
+    ),
 }
 
 # ---- table 2: the ops of each stage

@@ -17,11 +17,12 @@ graphs have equal texts.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import UOp, memory, toposort
-from uopc.uop.ops import Ops
+from uopc.uop.node import UOp, memory, toposort, where_from
+from uopc.uop.ops import Ops, RangeArg
 from uopc.uop.records import (
     arg_text,
     leaf_name,
@@ -153,25 +154,35 @@ _ASSOCIATIVE = (Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.XOR)
 _ATOM, _SIGN = 10, 9
 
 
-def index_text(u: UOp, limit: int = 160) -> str:
+def index_text(u: UOp, limit: int = 160, name: Callable[[RangeArg], str] = range_name) -> str:
     """An expression as in Python, for messages: 1000*g0 + 4*l1 < 33, p1[r0].
 
     A part of more than `limit` characters becomes an ellipsis: deep and shared graphs stay short.
+    name: what ranges are called.
     """
     done: dict[UOp, tuple[str, int]] = {}
     for x in toposort(u):
-        text, binding = _infix(x, [done[s] for s in x.src])
+        text, binding = _infix(x, [done[s] for s in x.src], name)
         done[x] = (text, binding) if len(text) <= limit else ("...", _ATOM)
     return done[u][0]
 
 
-def _infix(u: UOp, parts: list[tuple[str, int]]) -> tuple[str, int]:
+def scope_text(scope: UOp) -> str:
+    """r0, the IF at kernel.py:12, the role producer: an opened scope, for messages."""
+    if scope.op is Ops.ROLE:
+        return f"the role {scope.arg.name}"
+    return f"the IF at {where_from(scope)}" if scope.op is Ops.IF else range_name(scope.arg)
+
+
+def _infix(
+    u: UOp, parts: list[tuple[str, int]], name: Callable[[RangeArg], str]
+) -> tuple[str, int]:
     op = u.op
     if op is Ops.CONST:
         text = short_const(u.arg)
         return text, _SIGN if text.startswith("-") else _ATOM
     if op is Ops.RANGE:
-        return range_name(u.arg), _ATOM
+        return name(u.arg), _ATOM
     if op in (Ops.BUFFER, Ops.ALLOC):
         return memory_name(u.arg), _ATOM
     if op is Ops.AFTER:

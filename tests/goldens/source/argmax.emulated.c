@@ -1,10 +1,8 @@
-void* malloc(unsigned long);
-void free(void*);
+#include "emulated.h"
 void* memcpy(void*, const void*, unsigned long);
-void* memset(void*, int, unsigned long);
 static inline float bits_u32_f32(unsigned a) { float r; memcpy(&r, &a, 4); return r; }
 typedef struct {
-  int pc;  // where the warp goes on; -1: it is done
+  EmuWarp head;
   float argmax0[32][1];
   int argmax1[32][1];
   int argmax5[32][1];
@@ -43,15 +41,21 @@ typedef struct {
   int val26[32];
   int val27[32];
 } argmax_state;
-// Runs a warp up to its next barrier (1), or to its end (0).
-static int argmax_warp(argmax_state* restrict const S, const int warp, void** args, unsigned char* const shared, const int gidx0) {
+// Runs a warp up to where it has to wait (1), or to its end (0).
+static int argmax_warp(void* state) {
+  argmax_state* restrict const S = state;
+  EmuWarp* const W = &S->head;
+  const int warp = W->warp;
+  void** const args = W->block->args;
   const float* restrict const p0 = args[0];
   int* restrict const p1 = args[1];
+  unsigned char* const shared = W->block->shared;
   float* restrict const part2 = (float*)(shared + 0);
   int* restrict const part3 = (int*)(shared + 16);
-  switch (S->pc) {
+  const int gidx0 = W->block->place[0];
+  switch (W->pc) {
     case 0:;
-    for (int l = 0; l < 32; ++l) {
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx1 = thread % 64;
       const int lidx0 = thread / 64;
@@ -66,6 +70,7 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       argmax1[0] = 2147483647;
       argmax4[0] = bits_u32_f32(0xff800000u);
       argmax5[0] = 2147483647;
+      #pragma GCC unroll 2
       for (int u1 = 0; u1 < 2; ++u1) {
         argmax6[u1] = bits_u32_f32(0xff800000u);
         argmax7[u1] = 2147483647;
@@ -77,10 +82,12 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
         const int at3 = k1 * 128;
         const int at4 = lidx1 + at3;
         const int at5 = at2 + at3;
+        #pragma GCC unroll 2
         for (int u1 = 0; u1 < 2; ++u1) {
           const int at6 = u1 * 64;
           x8[u1] = ok0 && at4 + at6 < 777 ? p0[at5 + at6] : 0.0f;
         }
+        #pragma GCC unroll 2
         for (int u1 = 0; u1 < 2; ++u1) {
           const float val0 = argmax6[u1];
           const int at7 = at4 + u1 * 64;
@@ -95,6 +102,7 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
           argmax7[u1] = ok4 ? val2 : val3;
         }
       }
+      #pragma GCC unroll 2
       for (int u1 = 0; u1 < 2; ++u1) {
         const float val4 = argmax4[0];
         const float val5 = argmax6[u1];
@@ -109,12 +117,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const float val8 = argmax4[0];
       S->val8[l] = val8;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 16;
-      const float val8 = S->val8[l];
-      S->val9[to] = val8;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val9[l] = S->val8[l ^ 16];
+    for (int l = W->first; l != W->stop; l += W->step) {
       int* const argmax5 = S->argmax5[l];
       const float val8 = S->val8[l];
       const float val9 = S->val9[l];
@@ -125,12 +129,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const int val10 = argmax5[0];
       S->val10[l] = val10;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 16;
-      const int val10 = S->val10[l];
-      S->val11[to] = val10;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val11[l] = S->val10[l ^ 16];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const float val8 = S->val8[l];
       const float val9 = S->val9[l];
       const _Bool ok8 = S->ok8[l];
@@ -142,12 +142,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const float val12 = ok10 ? val9 : val8;
       S->val12[l] = val12;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 8;
-      const float val12 = S->val12[l];
-      S->val13[to] = val12;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val13[l] = S->val12[l ^ 8];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int val10 = S->val10[l];
       const int val11 = S->val11[l];
       const _Bool ok10 = S->ok10[l];
@@ -160,12 +156,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const int val14 = ok10 ? val11 : val10;
       S->val14[l] = val14;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 8;
-      const int val14 = S->val14[l];
-      S->val15[to] = val14;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val15[l] = S->val14[l ^ 8];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const float val12 = S->val12[l];
       const float val13 = S->val13[l];
       const _Bool ok11 = S->ok11[l];
@@ -177,12 +169,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const float val16 = ok13 ? val13 : val12;
       S->val16[l] = val16;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 4;
-      const float val16 = S->val16[l];
-      S->val17[to] = val16;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val17[l] = S->val16[l ^ 4];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int val14 = S->val14[l];
       const int val15 = S->val15[l];
       const _Bool ok13 = S->ok13[l];
@@ -195,12 +183,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const int val18 = ok13 ? val15 : val14;
       S->val18[l] = val18;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 4;
-      const int val18 = S->val18[l];
-      S->val19[to] = val18;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val19[l] = S->val18[l ^ 4];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const float val16 = S->val16[l];
       const float val17 = S->val17[l];
       const _Bool ok14 = S->ok14[l];
@@ -212,12 +196,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const float val20 = ok16 ? val17 : val16;
       S->val20[l] = val20;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 2;
-      const float val20 = S->val20[l];
-      S->val21[to] = val20;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val21[l] = S->val20[l ^ 2];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int val18 = S->val18[l];
       const int val19 = S->val19[l];
       const _Bool ok16 = S->ok16[l];
@@ -230,12 +210,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const int val22 = ok16 ? val19 : val18;
       S->val22[l] = val22;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 2;
-      const int val22 = S->val22[l];
-      S->val23[to] = val22;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val23[l] = S->val22[l ^ 2];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const float val20 = S->val20[l];
       const float val21 = S->val21[l];
       const _Bool ok17 = S->ok17[l];
@@ -247,12 +223,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const float val24 = ok19 ? val21 : val20;
       S->val24[l] = val24;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 1;
-      const float val24 = S->val24[l];
-      S->val25[to] = val24;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val25[l] = S->val24[l ^ 1];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int val22 = S->val22[l];
       const int val23 = S->val23[l];
       const _Bool ok19 = S->ok19[l];
@@ -265,12 +237,8 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       const int val26 = ok19 ? val23 : val22;
       S->val26[l] = val26;
     }
-    for (int to = 0; to < 32; ++to) {
-      const int l = to ^ 1;
-      const int val26 = S->val26[l];
-      S->val27[to] = val26;
-    }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = 0; l < 32; ++l) S->val27[l] = S->val26[l ^ 1];
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx1 = thread % 64;
       const int lidx0 = thread / 64;
@@ -286,8 +254,9 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       if (ok23) part2[at1] = ok22 ? val25 : val24;
       if (ok23) part3[at1] = ok22 ? val27 : val26;
     }
-    S->pc = 1; return 1; case 1:;  // __syncthreads()
-    for (int l = 0; l < 32; ++l) {
+    emu_block_barrier(W, W->full, 0);
+    W->pc = 1; case 1: if (!emu_passed(W)) return 1;
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx1 = thread % 64;
       const int lidx0 = thread / 64;
@@ -295,6 +264,7 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
       int* const argmax1 = S->argmax1[l];
       const int at0 = gidx0 * 2 + lidx0;
       const _Bool ok0 = at0 < 5;
+      #pragma GCC unroll 2
       for (int w1 = 0; w1 < 2; ++w1) {
         const float val28 = argmax0[0];
         const int at8 = lidx0 + w1 * 2;
@@ -312,33 +282,30 @@ static int argmax_warp(argmax_state* restrict const S, const int warp, void** ar
   }
   return 0;
 }
-// Resumes warps, each up to the next barrier, until all are done.
-static int argmax_block(argmax_state* warps, void** args, unsigned char* const shared, const int gidx0) {
-  memset(shared, 0xff, 32);
-  memset(warps, 0xff, 4 * sizeof *warps);
-  for (int w = 0; w < 4; ++w) warps[w].pc = 0;
-  int done = 0;
-  while (done < 4) {
-    int arrived = 0;
-    for (int i = 0; i < 4; ++i) {
-      const int w = i;
-      if (warps[w].pc < 0) continue;
-      if (argmax_warp(warps + w, w, args, shared, gidx0)) ++arrived;
-      else warps[w].pc = -1, ++done;
-    }
-    if (arrived && done) return 1;  // some wait for warps that are gone
-  }
-  return 0;
-}
+static const EmuMemoryInfo argmax_memories[] = {
+  {EMU_GLOBAL, 0, 15540, 4, 2, 0, 0, 0, 0, 1, 0},  // p0
+  {EMU_GLOBAL, 1, 20, 4, 2, 0, 0, 0, 1, 0, 0},  // p1
+  {EMU_SHARED, 0, 16, 4, 2, 4, 4, 4, 1, 1, 0},  // part2
+  {EMU_SHARED, 16, 16, 4, 2, 4, 4, 4, 1, 1, 0},  // part3
+  {EMU_REGISTERS, 0, 4, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax0
+  {EMU_REGISTERS, 0, 4, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax1
+  {EMU_REGISTERS, 0, 4, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax4
+  {EMU_REGISTERS, 0, 4, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax5
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax6
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // argmax7
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // x8
+};
 int argmax(void** args) {
-  unsigned char* const shared = malloc(32);
-  if (!shared) return 2;
-  argmax_state* const warps = malloc(4 * sizeof *warps);
-  int code = warps ? 0 : 2;
-  for (int gidx0 = 0; gidx0 < 3 && !code; ++gidx0) {
-    if (!code) code = argmax_block(warps, args, shared, gidx0);
-  }
-  free(warps);
-  free(shared);
-  return code;
+  static const EmuKernel kernel = {
+    .run = argmax_warp,
+    .state_bytes = sizeof(argmax_state),
+    .threads = 128,
+    .grid_axes = 1,
+    .grid = {3},
+    .shared_bytes = 32,
+    .parameters = 2,
+    .memory_count = 11,
+    .memories = argmax_memories,
+  };
+  return emu_launch(&kernel, args);
 }

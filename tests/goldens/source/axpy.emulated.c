@@ -1,3 +1,4 @@
+#pragma GCC optimize ("tree-vectorize")
 int axpy(void** args) {
   const float* restrict const p0 = args[0];
   float* restrict const p1 = args[1];

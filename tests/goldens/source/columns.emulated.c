@@ -1,5 +1,4 @@
-void* malloc(unsigned long);
-void free(void*);
+#include "emulated.h"
 void* memcpy(void*, const void*, unsigned long);
 void* memset(void*, int, unsigned long);
 static inline float bits_u32_f32(unsigned a) { float r; memcpy(&r, &a, 4); return r; }
@@ -23,7 +22,7 @@ static inline unsigned short f32_to_f16(float a) {
   return (unsigned short)(r | sign);
 }
 typedef struct {
-  int pc;  // where the warp goes on; -1: it is done
+  EmuWarp head;
   float acc0[32][2];
   float acc2[32][2];
   int v0;
@@ -32,14 +31,20 @@ typedef struct {
   float val2[32];
   float val3[32];
 } columns_state;
-// Runs a warp up to its next barrier (1), or to its end (0).
-static int columns_warp(columns_state* restrict const S, const int warp, void** args, unsigned char* const shared, const int gidx0) {
+// Runs a warp up to where it has to wait (1), or to its end (0).
+static int columns_warp(void* state) {
+  columns_state* restrict const S = state;
+  EmuWarp* const W = &S->head;
+  const int warp = W->warp;
+  void** const args = W->block->args;
   const unsigned short* restrict const p0 = args[0];
   unsigned short* restrict const p1 = args[1];
+  unsigned char* const shared = W->block->shared;
   float* restrict const part1 = (float*)(shared + 0);
-  switch (S->pc) {
+  const int gidx0 = W->block->place[0];
+  switch (W->pc) {
     case 0:;
-    for (int l = 0; l < 32; ++l) {
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx0 = thread % 8;
       const int lidx1 = thread / 8;
@@ -47,9 +52,11 @@ static int columns_warp(columns_state* restrict const S, const int warp, void** 
       float* const acc2 = S->acc2[l];
       const int at0 = lidx0 * 2;
       const int at1 = gidx0 * 16 + at0;
+      #pragma GCC unroll 2
       for (int v0 = 0; v0 < 2; ++v0) {
         acc0[v0] = 0.0f;
       }
+      #pragma GCC unroll 2
       for (int v0 = 0; v0 < 2; ++v0) {
         acc2[v0] = 0.0f;
       }
@@ -58,35 +65,28 @@ static int columns_warp(columns_state* restrict const S, const int warp, void** 
         unsigned short x3[2];
         const _Bool ok0 = lidx1 + k1 * 16 < 100;
         if (ok0) memcpy(&x3[0], &p0[at3 + k1 * 768], 4); else memset(&x3[0], 0, 4);
+        #pragma GCC unroll 2
         for (int v0 = 0; v0 < 2; ++v0) {
           acc2[v0] = acc2[v0] + (ok0 ? f16_to_f32(x3[v0]) : 0.0f);
         }
       }
     }
     for (S->v0 = 0; S->v0 < 2; ++S->v0) {
-      for (int l = 0; l < 32; ++l) {
+      for (int l = W->first; l != W->stop; l += W->step) {
         const int v0 = S->v0;
         float* const acc2 = S->acc2[l];
         const float val0 = acc2[v0];
         S->val0[l] = val0;
       }
-      for (int to = 0; to < 32; ++to) {
-        const int l = to ^ 16;
-        const float val0 = S->val0[l];
-        S->val1[to] = val0;
-      }
-      for (int l = 0; l < 32; ++l) {
+      for (int l = 0; l < 32; ++l) S->val1[l] = S->val0[l ^ 16];
+      for (int l = W->first; l != W->stop; l += W->step) {
         const float val0 = S->val0[l];
         const float val1 = S->val1[l];
         const float val2 = val0 + val1;
         S->val2[l] = val2;
       }
-      for (int to = 0; to < 32; ++to) {
-        const int l = to ^ 8;
-        const float val2 = S->val2[l];
-        S->val3[to] = val2;
-      }
-      for (int l = 0; l < 32; ++l) {
+      for (int l = 0; l < 32; ++l) S->val3[l] = S->val2[l ^ 8];
+      for (int l = W->first; l != W->stop; l += W->step) {
         const int thread = 32 * warp + l;
         const int lidx0 = thread % 8;
         const int lidx1 = thread / 8;
@@ -99,8 +99,9 @@ static int columns_warp(columns_state* restrict const S, const int warp, void** 
         if (ok1) part1[at2 + v0] = val2 + val3;
       }
     }
-    S->pc = 1; return 1; case 1:;  // __syncthreads()
-    for (int l = 0; l < 32; ++l) {
+    emu_block_barrier(W, W->full, 0);
+    W->pc = 1; case 1: if (!emu_passed(W)) return 1;
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx0 = thread % 8;
       const int lidx1 = thread / 8;
@@ -108,12 +109,15 @@ static int columns_warp(columns_state* restrict const S, const int warp, void** 
       unsigned short out4[2];
       const int at0 = lidx0 * 2;
       const int at1 = gidx0 * 16 + at0;
+      #pragma GCC unroll 2
       for (int v0 = 0; v0 < 2; ++v0) {
+        #pragma GCC unroll 4
         for (int w1 = 0; w1 < 4; ++w1) {
           const float val4 = part1[at0 + w1 * 16 + v0];
           acc0[v0] = acc0[v0] + val4;
         }
       }
+      #pragma GCC unroll 2
       for (int v0 = 0; v0 < 2; ++v0) {
         out4[v0] = f32_to_f16(acc0[v0]);
       }
@@ -122,33 +126,26 @@ static int columns_warp(columns_state* restrict const S, const int warp, void** 
   }
   return 0;
 }
-// Resumes warps, each up to the next barrier, until all are done.
-static int columns_block(columns_state* warps, void** args, unsigned char* const shared, const int gidx0) {
-  memset(shared, 0xff, 256);
-  memset(warps, 0xff, 4 * sizeof *warps);
-  for (int w = 0; w < 4; ++w) warps[w].pc = 0;
-  int done = 0;
-  while (done < 4) {
-    int arrived = 0;
-    for (int i = 0; i < 4; ++i) {
-      const int w = i;
-      if (warps[w].pc < 0) continue;
-      if (columns_warp(warps + w, w, args, shared, gidx0)) ++arrived;
-      else warps[w].pc = -1, ++done;
-    }
-    if (arrived && done) return 1;  // some wait for warps that are gone
-  }
-  return 0;
-}
+static const EmuMemoryInfo columns_memories[] = {
+  {EMU_GLOBAL, 0, 9600, 2, 2, 0, 0, 0, 0, 1, 0},  // p0
+  {EMU_GLOBAL, 1, 96, 2, 2, 0, 0, 0, 1, 0, 0},  // p1
+  {EMU_SHARED, 0, 256, 4, 2, 4, 4, 4, 1, 1, 0},  // part1
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // acc0
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // acc2
+  {EMU_REGISTERS, 0, 4, 2, 1, 0, 0, 0, 1, 1, 0},  // out4
+  {EMU_REGISTERS, 0, 4, 2, 1, 0, 0, 0, 1, 1, 0},  // x3
+};
 int columns(void** args) {
-  unsigned char* const shared = malloc(256);
-  if (!shared) return 2;
-  columns_state* const warps = malloc(4 * sizeof *warps);
-  int code = warps ? 0 : 2;
-  for (int gidx0 = 0; gidx0 < 3 && !code; ++gidx0) {
-    if (!code) code = columns_block(warps, args, shared, gidx0);
-  }
-  free(warps);
-  free(shared);
-  return code;
+  static const EmuKernel kernel = {
+    .run = columns_warp,
+    .state_bytes = sizeof(columns_state),
+    .threads = 128,
+    .grid_axes = 1,
+    .grid = {3},
+    .shared_bytes = 256,
+    .parameters = 2,
+    .memory_count = 7,
+    .memories = columns_memories,
+  };
+  return emu_launch(&kernel, args);
 }

@@ -1,27 +1,32 @@
-void* malloc(unsigned long);
-void free(void*);
-void* memset(void*, int, unsigned long);
+#include "emulated.h"
 float fmaf(float, float, float);
 typedef struct {
-  int pc;  // where the warp goes on; -1: it is done
+  EmuWarp head;
   float acc0[32][1];
   int r2;
 } gemm_state;
-// Runs a warp up to its next barrier (1), or to its end (0).
-static int gemm_warp(gemm_state* restrict const S, const int warp, void** args, unsigned char* const shared, const int gidx1, const int gidx0) {
+// Runs a warp up to where it has to wait (1), or to its end (0).
+static int gemm_warp(void* state) {
+  gemm_state* restrict const S = state;
+  EmuWarp* const W = &S->head;
+  const int warp = W->warp;
+  void** const args = W->block->args;
   const float* restrict const p0 = args[0];
   const float* restrict const p1 = args[1];
   float* restrict const p2 = args[2];
+  unsigned char* const shared = W->block->shared;
   float* restrict const a_tile0 = (float*)(shared + 0);
   float* restrict const b_tile1 = (float*)(shared + 1024);
-  switch (S->pc) {
+  const int gidx1 = W->block->place[0];
+  const int gidx0 = W->block->place[1];
+  switch (W->pc) {
     case 0:;
-    for (int l = 0; l < 32; ++l) {
+    for (int l = W->first; l != W->stop; l += W->step) {
       float* const acc0 = S->acc0[l];
       acc0[0] = 0.0f;
     }
     for (S->r2 = 0; S->r2 < 4; ++S->r2) {
-      for (int l = 0; l < 32; ++l) {
+      for (int l = W->first; l != W->stop; l += W->step) {
         const int thread = 32 * warp + l;
         const int lidx1 = thread % 16;
         const int lidx0 = thread / 16;
@@ -34,8 +39,9 @@ static int gemm_warp(gemm_state* restrict const S, const int warp, void** args, 
         a_tile0[at3] = p0[at0 + (at4 + lidx1)];
         b_tile1[at3] = p1[(at4 + lidx0) * 64 + at1];
       }
-      S->pc = 1; return 1; case 1:;  // __syncthreads()
-      for (int l = 0; l < 32; ++l) {
+      emu_block_barrier(W, W->full, 0);
+      W->pc = 1; case 1: if (!emu_passed(W)) return 1;
+      for (int l = W->first; l != W->stop; l += W->step) {
         const int thread = 32 * warp + l;
         const int lidx1 = thread % 16;
         const int lidx0 = thread / 16;
@@ -47,9 +53,10 @@ static int gemm_warp(gemm_state* restrict const S, const int warp, void** args, 
           acc0[0] = fmaf(val0, val1, acc0[0]);
         }
       }
-      S->pc = 2; return 1; case 2:;  // __syncthreads()
+      emu_block_barrier(W, W->full, 1);
+      W->pc = 2; case 2: if (!emu_passed(W)) return 1;
     }
-    for (int l = 0; l < 32; ++l) {
+    for (int l = W->first; l != W->stop; l += W->step) {
       const int thread = 32 * warp + l;
       const int lidx1 = thread % 16;
       const int lidx0 = thread / 16;
@@ -61,35 +68,25 @@ static int gemm_warp(gemm_state* restrict const S, const int warp, void** args, 
   }
   return 0;
 }
-// Resumes warps, each up to the next barrier, until all are done.
-static int gemm_block(gemm_state* warps, void** args, unsigned char* const shared, const int gidx1, const int gidx0) {
-  memset(shared, 0xff, 2048);
-  memset(warps, 0xff, 8 * sizeof *warps);
-  for (int w = 0; w < 8; ++w) warps[w].pc = 0;
-  int done = 0;
-  while (done < 8) {
-    int arrived = 0;
-    for (int i = 0; i < 8; ++i) {
-      const int w = i;
-      if (warps[w].pc < 0) continue;
-      if (gemm_warp(warps + w, w, args, shared, gidx1, gidx0)) ++arrived;
-      else warps[w].pc = -1, ++done;
-    }
-    if (arrived && done) return 1;  // some wait for warps that are gone
-  }
-  return 0;
-}
+static const EmuMemoryInfo gemm_memories[] = {
+  {EMU_GLOBAL, 0, 16384, 4, 2, 0, 0, 0, 0, 1, 0},  // p0
+  {EMU_GLOBAL, 1, 16384, 4, 2, 0, 0, 0, 0, 1, 0},  // p1
+  {EMU_GLOBAL, 2, 16384, 4, 2, 0, 0, 0, 1, 0, 0},  // p2
+  {EMU_SHARED, 0, 1024, 4, 2, 8, 8, 8, 1, 1, 0},  // a_tile0
+  {EMU_SHARED, 1024, 1024, 4, 2, 8, 8, 8, 1, 1, 0},  // b_tile1
+  {EMU_REGISTERS, 0, 4, 4, 2, 0, 0, 0, 1, 1, 0},  // acc0
+};
 int gemm(void** args) {
-  unsigned char* const shared = malloc(2048);
-  if (!shared) return 2;
-  gemm_state* const warps = malloc(8 * sizeof *warps);
-  int code = warps ? 0 : 2;
-  for (int gidx0 = 0; gidx0 < 4 && !code; ++gidx0) {
-    for (int gidx1 = 0; gidx1 < 4 && !code; ++gidx1) {
-      if (!code) code = gemm_block(warps, args, shared, gidx1, gidx0);
-    }
-  }
-  free(warps);
-  free(shared);
-  return code;
+  static const EmuKernel kernel = {
+    .run = gemm_warp,
+    .state_bytes = sizeof(gemm_state),
+    .threads = 256,
+    .grid_axes = 2,
+    .grid = {4, 4},
+    .shared_bytes = 2048,
+    .parameters = 3,
+    .memory_count = 6,
+    .memories = gemm_memories,
+  };
+  return emu_launch(&kernel, args);
 }

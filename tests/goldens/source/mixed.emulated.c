@@ -1,3 +1,4 @@
+#pragma GCC optimize ("tree-vectorize")
 static inline short floordiv_i16(short a, short b) {
   if (b == 0) return 0;
   if (b == -1) return (short)(0 - (unsigned)a);

@@ -1,3 +1,4 @@
+#pragma GCC optimize ("tree-vectorize")
 void* memcpy(void*, const void*, unsigned long);
 void* memset(void*, int, unsigned long);
 int wide(void** args) {
@@ -16,6 +17,7 @@ int wide(void** args) {
           const _Bool ok0 = at0 + at1 < 130;
           if (ok0) memcpy(&x0[0], &p0[at2], 8); else memset(&x0[0], 0, 8);
           const float val0 = p1[gidx0 * 4 + lidx0];
+          #pragma GCC unroll 2
           for (int v1 = 0; v1 < 2; ++v1) {
             out1[v1] = x0[v1] * val0;
           }

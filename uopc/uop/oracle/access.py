@@ -12,6 +12,7 @@ from uopc.errors import UopcError, UsageError
 from uopc.uop.node import UOp, memory, prod, where_from
 from uopc.uop.numbers import Array, canonical_nan
 from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg
+from uopc.uop.order import written
 from uopc.uop.text import index_text
 
 #: slot -> array, or a numpy scalar for a parameter of shape ()
@@ -24,6 +25,14 @@ class OutOfBoundsError(UopcError, IndexError):
 
 class ConflictError(UopcError):
     """Two iterations or threads write different values to one element, in no order."""
+
+
+class WarpError(UopcError):
+    """Lanes that do something together are not those that should."""
+
+
+class AssertedError(UopcError, AssertionError):
+    """The condition of an ASSERT is false."""
 
 
 def bind(
@@ -57,7 +66,7 @@ def bind(
 
 def stored_slots(nodes: Iterable[UOp]) -> frozenset[int]:
     """The parameters that a kernel writes."""
-    targets = [memory(u.src[0]) for u in nodes if u.op is Ops.STORE]
+    targets = [m for u in nodes if (m := written(u)) is not None]
     return frozenset(m.arg.slot for m in targets if m.op is Ops.BUFFER)
 
 
@@ -79,11 +88,17 @@ def garbage(dtype: DType, size: int) -> Array:
 
 
 def check_bounds(
-    u: UOp, offsets: Array, gate: Array | None, size: int, place: Callable[[], Mapping[str, Array]]
+    u: UOp,
+    offsets: Array,
+    gate: Array | None,
+    size: int,
+    place: Callable[[], Mapping[str, Array]],
+    accessed: UOp | None = None,
 ) -> None:
     """Raises OutOfBoundsError for the first offset with a true gate that is not in 0 .. size - 1.
 
     place gives name -> array that broadcasts with the offsets: the iteration, for the message.
+    accessed: the INDEX, where it is not the first source of a LOAD or STORE.
     """
     bad = (offsets < 0) | (offsets >= size)
     if gate is not None:
@@ -95,7 +110,9 @@ def check_bounds(
     first = np.unravel_index(int(np.argmax(np.broadcast_to(bad, shape))), shape)
     index = int(np.broadcast_to(offsets, shape)[first])
     at = ", ".join(f"{n} = {int(np.broadcast_to(x, shape)[first])}" for n, x in where.items())
-    target = u.src[0] if u.op in (Ops.LOAD, Ops.STORE) else u
+    target = accessed
+    if target is None:
+        target = u.src[0] if u.op in (Ops.LOAD, Ops.STORE) else u
     what = "REG or SHARED of a STAGE" if u.op is Ops.STAGE else f"{memory(target).arg.dtype} memory"
     raise OutOfBoundsError(
         f"{u.op} at {where_from(u)}: index {index} is outside {index_text(target, 100)}, "

@@ -1,73 +1,68 @@
 """Stage LOOPS: effects in their order, every thread of the grid as one lane of numpy vectors.
 
-GLOBAL, LOCAL and THREAD ranges are lanes (the iterations of a THREAD loop are independent by
-definition); the other ranges are Python loops.  All threads do each step together, so a missing
-barrier does not show here: the checked emulator finds those.  A node stands in the innermost loop
-among its free ranges and is computed once per iteration of it; nodes of one loop follow in
-topological order.  Float work is done op by op in its dtype, as the kernel does it.
+GLOBAL, LOCAL, LANE, WARP, WARPGROUP and THREAD ranges are lanes (the iterations of a THREAD loop
+are independent by definition); the other ranges are Python loops.  All threads do each step
+together, so a missing barrier does not show here: the checked emulator finds those.  A node stands
+in the innermost scope among its free ones and is computed once per iteration of it; nodes of one
+scope follow in the order of `in_order`.  Float work is done op by op in its dtype, as the kernel
+does it.
+
+Roles take turns: each goes on until it waits for an mbarrier or a barrier that is not ready.
+Asynchronous copies and MMAs are done at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from uopc.dtype import AddrSpace
 from uopc.errors import SpecError
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.node import UOp, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
-from uopc.uop.ops import ELEMENTWISE, AxisType, Ops
-from uopc.uop.oracle.access import (
-    Given,
-    bind,
-    check_bounds,
-    garbage,
-    other_lane,
-    range_values,
-    scatter,
-    shaped,
-    stored_slots,
-    thread_order,
-)
-from uopc.uop.records import range_name
+from uopc.uop.ops import EFFECTS, ELEMENTWISE, WHOLE_KERNEL, AxisType, Ops
+from uopc.uop.oracle import engines, matrix, warps
+from uopc.uop.oracle.access import AssertedError, Given, bind, shaped, stored_slots
+from uopc.uop.oracle.machine import WARP, Machine
+from uopc.uop.order import in_order
+from uopc.uop.text import scope_text
 
-_LANES = frozenset((AxisType.GLOBAL, AxisType.LOCAL, AxisType.THREAD))
+_LANES = WHOLE_KERNEL | {AxisType.THREAD}
 
 
 @dataclass(eq=False)
-class Loop:
-    """A loop over `range` (None: the kernel itself) around its items, in order."""
+class Scope:
+    """A loop, an IF or a ROLE (opener None: the kernel itself) around its items, in order."""
 
-    range: UOp | None
+    opener: UOp | None
     items: list[Item] = field(default_factory=list)
 
 
-Item: TypeAlias = "UOp | Loop"
+Item: TypeAlias = "UOp | Scope"
 
 
 def run_loops(sink: UOp, arrays: Given) -> dict[int, Array]:
     """`run` for LOOPS."""
     order = toposort(sink)
     slots = stored_slots(order)
-    machine = _Machine(order, sink, bind(order, arrays, slots))
+    machine = Machine(order, sink, bind(order, arrays, slots))
     with np.errstate(all="ignore"):
-        machine.run(program(sink))
+        _Run(machine).run(program(sink))
     return shaped(machine.parameters, arrays, order, slots)
 
 
 # ---- the order
-def program(sink: UOp) -> Loop:
-    """The tree of a kernel's loops with the nodes that stand in each, in order.
+def program(sink: UOp) -> Scope:
+    """The tree of a kernel's scopes with the nodes that stand in each, in order.
 
-    END(effect, r0, r1) opens r0 around r1, inside the innermost loop among its free ranges.  Each
-    loop has one END and nothing outlives it (spec), so the free ranges of a node are nested: of two
-    of them, the END that closes one has the other free.  Raises SpecError where that is not so.
+    END(effect, r0, r1) opens r0 around r1, inside the innermost scope among its free ones.  Each
+    scope has one END and nothing outlives it (spec), so the free scopes of a node are nested: of
+    two of them, the END that closes one has the other free.  Raises SpecError where that is not so.
     """
-    order = toposort(sink)
+    order = in_order(sink)
     parent: dict[UOp, UOp | None] = {}
     depth: dict[UOp, int] = {}
 
@@ -77,162 +72,233 @@ def program(sink: UOp) -> Loop:
     for u in reversed(order):  # outer ENDs come first
         if u.op is Ops.END:
             outer = innermost(u)
-            for r in _loops(u):
+            for r in _opened(u):
                 if r in depth:
-                    raise SpecError(f"END at {where_from(u)}: {range_name(r.arg)} is closed twice")
+                    raise SpecError(f"END at {where_from(u)}: {scope_text(r)} is closed twice")
                 parent[r], depth[r] = outer, 0 if outer is None else depth[outer] + 1
                 outer = r
-    if left := [r for r in free(sink) if r.arg.kind not in _LANES]:
+    if left := [r for r in free(sink) if not _is_lane(r)]:
         raise SpecError(
-            f"SINK at {where_from(sink)}: {range_name(left[0].arg)} is used outside its END"
+            f"SINK at {where_from(sink)}: {scope_text(left[0])} is used outside its END"
         )
-    top = Loop(None)
-    inside: dict[UOp | None, Loop] = {None: top, **{r: Loop(r) for r in parent}}
+    top = Scope(None)
+    inside: dict[UOp | None, Scope] = {None: top, **{r: Scope(r) for r in parent}}
     for u in order:
         if u.op is Ops.END:
-            for r in _loops(u):
+            for r in _opened(u):
                 inside[parent[r]].items.append(inside[r])
         elif u.op in ELEMENTWISE or u.op in _STEPS:
             inside[innermost(u)].items.append(u)
     return top
 
 
-def _loops(end: UOp) -> list[UOp]:
-    return [r for r in end.src[1:] if r.arg.kind not in _LANES]
+def _is_lane(scope: UOp) -> bool:
+    return scope.op is Ops.RANGE and scope.arg.kind in _LANES
 
 
-# ---- the threads
-class _Machine:
-    """Memories and values of all threads.  Lane = block * threads + linear thread of the block."""
+def _opened(end: UOp) -> list[UOp]:
+    return [r for r in end.src[1:] if not _is_lane(r)]
 
-    def __init__(self, order: list[UOp], sink: UOp, parameters: dict[int, Array]) -> None:
-        self.parameters = parameters
-        threads = thread_order(order, sink.arg)
-        blocks = [
-            r
-            for kind in (AxisType.GLOBAL, AxisType.THREAD)
-            for r in thread_order(order, None, kind)
-        ]
-        self.threads = prod(r.arg.size for r in threads)
-        self.lanes = self.threads * prod(r.arg.size for r in blocks)
-        self.lane = np.arange(self.lanes)
-        self.values: dict[UOp, Array] = {}
-        stride = 1
-        for r in (*threads, *blocks):
-            self.values[r] = range_values(r)[self.lane // stride % r.arg.size]
-            stride *= r.arg.size
-        self.hardware = (*threads, *blocks)
-        self.open: list[UOp] = []
-        #: memory -> (flat elements, elements of one copy, where each lane's copy begins)
-        self.memories: dict[UOp, tuple[Array, int, Array]] = {}
-        for u in order:
-            if u.op in (Ops.BUFFER, Ops.ALLOC):
-                self.memories[u] = self._memory(u)
 
-    def _memory(self, u: UOp) -> tuple[Array, int, Array]:
-        a, size = u.arg, prod(u.arg.shape)
-        if a.addrspace is AddrSpace.GLOBAL:
-            return self.parameters[a.slot], size, np.asarray(0)
-        copy = self.lane if a.addrspace is AddrSpace.REG else self.lane // self.threads
-        return garbage(a.dtype, size * (int(copy[-1]) + 1)), size, copy * size
+# ---- the run
+#: what runs until it waits, and gives the node that it waits at
+Task: TypeAlias = Generator[UOp, None, None]
 
-    def run(self, top: Loop) -> None:
-        """Run the items of each loop for each of its values, with a stack of our own."""
-        stack: list[tuple[Loop, int, int]] = [(top, 0, 0)]  # loop, next item, iteration
-        while stack:
-            loop, i, k = stack.pop()
-            if i == 0 and loop.range is not None:
-                self.values[loop.range] = np.asarray(range_values(loop.range)[k])
-                if k == 0:
-                    self.open.append(loop.range)
-            while i < len(loop.items):
-                item = loop.items[i]
-                i += 1
-                if isinstance(item, Loop):
-                    stack += [(loop, i, k), (item, 0, 0)]
-                    break
-                self.step(item)
+
+@dataclass
+class _Frame:
+    """A scope under way: its lanes, its next item, its iteration."""
+
+    scope: Scope
+    active: Array | None
+    next: int = 0
+    iteration: int = 0
+
+    @property
+    def item(self) -> Item | None:
+        """The next item; None at the end of an iteration."""
+        return self.scope.items[self.next] if self.next < len(self.scope.items) else None
+
+
+class _Run:
+    """The kernel, and its roles while they are under way, taking turns."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.barriers = warps.Barriers(machine)
+        self.mbarriers = engines.Mbarriers()
+        self.tasks: dict[UOp | None, Task] = {}  # by ROLE; None: the kernel itself
+        self.moves = 0
+
+    def run(self, top: Scope) -> None:
+        self.tasks[None] = self._task(top, None, [])
+        while self.tasks:
+            before, waiting = self.moves, []
+            for role, task in list(self.tasks.items()):
+                at = next(task, None)
+                if at is None:
+                    del self.tasks[role]
+                    self.moves += 1
+                elif at.op is not Ops.ROLE:
+                    name = "the kernel" if role is None else scope_text(role)
+                    waiting.append(f"{name} waits at the {at.op} at {where_from(at)}")
+            if self.moves == before:
+                raise SpecError(
+                    f"{', '.join(waiting)}, and nothing else can go on. The oracle has no order "
+                    "for roles that wait for each other like this: emulate it"
+                )
+
+    def _task(self, top: Scope, active: Array | None, opened: list[UOp]) -> Task:
+        """Run the items of each scope for each of its values, with a stack of our own."""
+        m = self.machine
+        frames = [_Frame(top, active)]
+        started: list[UOp] = []  # roles
+        while frames:
+            frame = frames[-1]
+            item = frame.item
+            while _comes_after(item, started) and any(r in self.tasks for r in started):
+                yield started[-1]
+            frame.next += 1
+            if item is None:
+                self._next_iteration(frames, opened)
+            elif isinstance(item, Scope):
+                self._enter(item, frames, opened, started)
             else:
-                if loop.range is not None and k + 1 < loop.range.arg.size:
-                    stack.append((loop, 0, k + 1))
-                elif loop.range is not None:
-                    self.open.pop()
+                m.active, m.open = frame.active, opened
+                self.moves += 1
+                ready = self._step(item)
+                while ready is not None and not ready():
+                    yield item
 
-    def step(self, u: UOp) -> None:
+    def _enter(
+        self, scope: Scope, frames: list[_Frame], opened: list[UOp], started: list[UOp]
+    ) -> None:
+        opener, active, m = scope.opener, frames[-1].active, self.machine
+        assert opener is not None
+        if opener.op is Ops.RANGE:
+            frames.append(_Frame(scope, active))
+            opened.append(opener)
+            m.values[opener] = np.asarray(opener.arg.start)
+            return
+        if opener.op is Ops.IF:
+            inside = m.full(opener.src[0])
+        else:
+            a, warp = opener.arg, m.thread // WARP
+            inside = (warp >= a.first) & (warp < a.first + a.warps)
+        inside = inside if active is None else inside & active
+        if not inside.any():
+            return
+        if opener.op is Ops.IF:
+            frames.append(_Frame(scope, inside))
+        else:
+            self.tasks[opener] = self._task(Scope(None, scope.items), inside, list(opened))
+            started.append(opener)
+
+    def _next_iteration(self, frames: list[_Frame], opened: list[UOp]) -> None:
+        frame, opener = frames[-1], frames[-1].scope.opener
+        if opener is None or opener.op is not Ops.RANGE:
+            frames.pop()
+            return
+        frame.iteration += 1
+        if frame.iteration == opener.arg.size:
+            frames.pop()
+            opened.pop()
+            return
+        frame.next = 0
+        self.machine.values[opener] = np.asarray(
+            opener.arg.start + opener.arg.step * frame.iteration
+        )
+
+    def _step(self, u: UOp) -> warps.Ready | None:
         if u.op in ELEMENTWISE:
-            dtype = u.src[-1].dtype
-            self.values[u] = compute(u.op, dtype, [self.values[s] for s in u.src], u.arg)
-        else:
-            _STEPS[u.op](self, u)
-
-    def const(self, u: UOp) -> None:
-        self.values[u] = array_of(u.arg).astype(u.dtype.numpy)
-
-    def scalar(self, u: UOp) -> None:
-        if u.shape == ():
-            self.values[u] = self.parameters[u.arg.slot].reshape(())
-
-    def index(self, u: UOp) -> None:
-        self.values[u] = self.values[u.src[1]]
-
-    def after(self, u: UOp) -> None:
-        if u.src[0] in self.values:  # a version of a value; those of memories have none
-            self.values[u] = self.values[u.src[0]]
-
-    def shuffle(self, u: UOp) -> None:
-        x = np.broadcast_to(self.values[u.src[0]], self.lanes)
-        self.values[u] = x[
-            self.lane // self.threads * self.threads
-            + other_lane(u, self.threads)[self.lane % self.threads]
-        ]
-
-    def load(self, u: UOp) -> None:
-        elements, where, gate = self._access(u, u.src[1] if len(u.src) == 3 else None)
-        if gate is None:
-            self.values[u] = np.asarray(elements[where])
-        elif elements.size:
-            read = np.asarray(elements[np.where(gate, where, 0)])
-            self.values[u] = np.where(gate, read, self.values[u.src[2]])
-        else:
-            self.values[u] = self.values[u.src[2]]
-
-    def store(self, u: UOp) -> None:
-        elements, where, gate = self._access(u, u.src[2] if len(u.src) == 3 else None)
-        value = self.values[u.src[1]]
-        if gate is None:
-            where, value = np.broadcast_arrays(where, value)
-        else:
-            where, value, gate = np.broadcast_arrays(where, value, gate)
-            where, value = where[gate], value[gate]
-        scatter(u, elements, where.reshape(-1), value.reshape(-1))
-
-    def place(self) -> dict[str, Array]:
-        """The ranges that have a value now, for messages."""
-        return {range_name(r.arg): self.values[r] for r in (*self.open, *self.hardware)}
-
-    def _access(self, u: UOp, gate: UOp | None) -> tuple[Array, Array, Array | None]:
-        """Flat elements, those that each lane touches, whether it does.
-
-        The last two have shape () or (lanes,), of a wide access with a last axis of its elements.
-        """
-        elements, size, begin = self.memories[memory(u.src[0])]
-        offset = self.values[u.src[0]]
-        does = None if gate is None else self.values[gate]
-        check_bounds(u, offset, does, size, self.place)
-        where = begin + offset
-        if u.arg is None:
-            return elements, where, does
-        check_bounds(u, offset + (u.arg.width - 1), does, size, self.place)
-        one_more = None if does is None else does[..., None]
-        return elements, where[..., None] + np.arange(u.arg.width), one_more
+            values = self.machine.values
+            values[u] = compute(u.op, u.src[-1].dtype, [values[s] for s in u.src], u.arg)
+            return None
+        return _STEPS[u.op](self, u)
 
 
-_STEPS: dict[Ops, Callable[[_Machine, UOp], None]] = {
-    Ops.CONST: _Machine.const,
-    Ops.BUFFER: _Machine.scalar,
-    Ops.INDEX: _Machine.index,
-    Ops.AFTER: _Machine.after,
-    Ops.SHUFFLE: _Machine.shuffle,
-    Ops.LOAD: _Machine.load,
-    Ops.STORE: _Machine.store,
+def _comes_after(item: Item | None, started: list[UOp]) -> bool:
+    """Does an item wait for roles that were started before it?  Values and other warps do not."""
+    if isinstance(item, Scope) and (role := item.opener) is not None and role.op is Ops.ROLE:
+        a = role.arg
+        return any(
+            r.arg.first < a.first + a.warps and a.first < r.arg.first + r.arg.warps for r in started
+        )
+    return bool(started) and (item is None or isinstance(item, Scope) or item.op in EFFECTS)
+
+
+# ---- the ops
+def _const(m: Machine, u: UOp) -> None:
+    m.values[u] = array_of(u.arg).astype(u.dtype.numpy)
+
+
+def _scalar(m: Machine, u: UOp) -> None:
+    if u.shape == ():
+        m.values[u] = m.parameters[u.arg.slot].reshape(())
+
+
+def _index(m: Machine, u: UOp) -> None:
+    m.values[u] = m.values[u.src[1]]
+
+
+def _after(m: Machine, u: UOp) -> None:
+    if u.src[0] in m.values:  # a version of a value; those of memories have none
+        m.values[u] = m.values[u.src[0]]
+
+
+def _width(u: UOp) -> int:
+    return 1 if u.arg is None else u.arg.width
+
+
+def _load(m: Machine, u: UOp) -> None:
+    gated = len(u.src) == 3
+    gate = m.doing(u.src[1] if gated else None)
+    other = m.values[u.src[2]] if gated else np.zeros((), u.dtype.numpy)
+    m.values[u] = m.read(u, u.src[0], _width(u), gate, other)
+
+
+def _store(m: Machine, u: UOp) -> None:
+    gate = m.doing(u.src[2] if len(u.src) == 3 else None)
+    m.write(u, u.src[0], m.values[u.src[1]], _width(u), gate)
+
+
+def _assert(m: Machine, u: UOp) -> None:
+    fails = ~m.full(u.src[0])
+    fails = fails if m.active is None else fails & m.active
+    if fails.any():
+        lane = int(np.argmax(fails))
+        at = ", ".join(f"{n} = {np.broadcast_to(x, m.lanes)[lane]}" for n, x in m.place().items())
+        raise AssertedError(f"ASSERT at {where_from(u)}: {u.arg} (at {at})")
+
+
+def _nothing(m: Machine, u: UOp) -> None:
+    """Orders what is already done in order, or shows it."""
+
+
+def _simple(step: Callable[[Machine, UOp], None]) -> Callable[[_Run, UOp], None]:
+    return lambda run, u: step(run.machine, u)
+
+
+_STEPS: dict[Ops, Callable[[_Run, UOp], warps.Ready | None]] = {
+    Ops.CONST: _simple(_const),
+    Ops.BUFFER: _simple(_scalar),
+    Ops.INDEX: _simple(_index),
+    Ops.AFTER: _simple(_after),
+    Ops.LOAD: _simple(_load),
+    Ops.STORE: _simple(_store),
+    Ops.SHUFFLE: _simple(warps.shuffle),
+    Ops.VOTE: _simple(warps.vote),
+    Ops.WARP_REDUCE: _simple(warps.warp_reduce),
+    Ops.ATOMIC: _simple(warps.atomic),
+    Ops.BARRIER: lambda run, u: run.barriers.arrive(run.machine, u),
+    Ops.COPY: lambda run, u: engines.copy(run.machine, u, run.mbarriers),
+    Ops.MBAR_INIT: lambda run, u: run.mbarriers.init(run.machine, u),
+    Ops.ARRIVE: lambda run, u: run.mbarriers.arrive(run.machine, u),
+    Ops.WAIT: lambda run, u: run.mbarriers.waits(run.machine, u),
+    Ops.DESCRIPTOR: _simple(matrix.describe),
+    Ops.LDMATRIX: _simple(matrix.move),
+    Ops.STMATRIX: _simple(matrix.move),
+    Ops.MMA: _simple(matrix.mma),
+    Ops.ASSERT: _simple(_assert),
+    **dict.fromkeys((Ops.COMMIT, Ops.WAITG, Ops.FENCE, Ops.PRINTF), _simple(_nothing)),
 }

@@ -1,4 +1,4 @@
-"""Hand-written kernels are right, valid in their stage, and refuse what they cannot do."""
+"""The hand-written products are right, valid in their stage, and refuse what they cannot do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.helpers import assert_same, random_array
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
 from uopc.examples import smem_gemm_ir
+from uopc.examples.products import register_product
 from uopc.passes.linearize import linearize
 from uopc.uop import oracle
 from uopc.uop.ops import Ops
@@ -48,3 +49,19 @@ def test_it_launches_a_tile_a_block_with_two_barriers_a_step() -> None:
 def test_sizes_that_do_not_fit_are_refused(n: int, t: int, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         smem_gemm_ir(n, t)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"m": 100}, {"n": 96}, {"k": 100}, {"k": 64, "block_k": 32}], ids=str
+)
+def test_a_register_product_is_whole_tiles(sizes: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="m and n are multiples of 64"):
+        register_product(**sizes)
+
+
+def test_a_register_product_of_other_sizes(rng: np.random.Generator) -> None:
+    root = register_product(64, 128, 32)
+    check(root, Stage.LOOPS, gpu=True)
+    a, b = random_array(rng, dtypes.f32, (64, 32)), random_array(rng, dtypes.f32, (32, 128))
+    got = oracle.run(root, {0: a, 1: b})[2]
+    assert_same(got.reshape(64, 128), a @ b)

@@ -1,0 +1,190 @@
+"""The mutants of tests/mutation under compute-sanitizer, beside what the checked emulator says.
+
+    python tools/sanitize_mutants.py verdicts FILE          needs no GPU: writes what uopc finds
+    python tools/sanitize_mutants.py sanitize FILE FOLDER   on a GPU: the tools, and the table
+    python tools/sanitize_mutants.py launch NAME NUMBER...  what the second runs under a tool
+
+Each mutant is a kernel called mutant_N, so that a tool's report says which it means.  Those that
+uopc finds to hang are not launched.  Exit code 1: a tool found something that uopc did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.mutation.study import Emulated, Subject, modes, mutants_of  # noqa: E402
+from tests.mutation.subjects import subjects  # noqa: E402
+from uopc.errors import DeviceError, UopcError  # noqa: E402
+from uopc.faults.raw import FaultKind  # noqa: E402
+from uopc.pipeline import launch_dims, render_cuda  # noqa: E402
+from uopc.runtime import cuda  # noqa: E402
+
+TOOLS = {
+    "memcheck": (),
+    "racecheck": ("--racecheck-report", "all"),
+    "initcheck": ("--initcheck-address-space", "all"),
+    "synccheck": (),
+}
+WORKERS = 12
+LIMIT_S = 100  # of one process, which launches the mutants of one kernel
+NAMED = re.compile(r"mutant_(\d+)")
+
+
+def verdicts() -> dict[str, list[dict[str, Any]]]:
+    """Kernel -> for each of its mutants: what it is, its kinds of faults in the first order."""
+    out: dict[str, list[dict[str, Any]]] = {}
+    for subject in subjects():
+        first = modes(subject.sink)[0]
+        rows = []
+        for mutant in mutants_of(subject.sink):
+            kernel = Emulated(subject.word, mutant.sink, subject.target)
+            faults = kernel.checked.run(subject.arrays(), first).faults
+            kinds = sorted({f.kind.name for f in faults})
+            rows.append({"mutant": str(mutant), "kind": mutant.kind, "uopc": kinds})
+        out[subject.name] = rows
+    return out
+
+
+# ---- launched under a tool
+def launch(subject: Subject, numbers: Iterable[int]) -> None:
+    """Launch mutants one after another; a line before each says which."""
+    device = cuda.device_target()
+    target = subject.target if subject.target.endswith("a") else device
+    mutants = mutants_of(subject.sink)
+    for n in numbers:
+        print(f"BEGIN {n}", flush=True)
+        sink = mutants[n].sink
+        try:
+            source = render_cuda(sink, f"mutant_{n}", target)
+            cuda.run_cuda(source, source.name, *launch_dims(sink), *subject.arrays())
+        except DeviceError as error:
+            print(f"LOST {n} {error}".replace("\n", " "), flush=True)
+            return
+        except UopcError as error:
+            print(f"REFUSED {n} {error}".replace("\n", " "), flush=True)
+    print("END", flush=True)
+
+
+Job: TypeAlias = tuple[str, str, list[int]]  # a tool, a kernel, its mutants
+
+
+def run_tool(job: Job, folder: Path) -> dict[int, list[str]]:
+    """What a tool says of each mutant, restarting after one that breaks the context or hangs."""
+    tool, name, numbers = job
+    log = folder / f"{tool}-{re.sub(r'[^a-z0-9]+', '_', name)}.log"
+    found: dict[int, list[str]] = {n: [] for n in numbers}
+    left = list(numbers)
+    while left:
+        command = [
+            *("compute-sanitizer", "--tool", tool, *TOOLS[tool], "--print-limit", "10000"),
+            *(sys.executable, __file__, "launch", name, *map(str, left)),
+        ]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S
+            )
+            text, hung = done.stdout + done.stderr, False
+        except subprocess.TimeoutExpired as late:
+            text, hung = _text(late.stdout) + _text(late.stderr), True
+        with log.open("a") as out:
+            print("$", *command, file=out)
+            print(text, file=out)
+        current = max((int(n) for n in re.findall(r"^BEGIN (\d+)", text, re.M)), default=left[0])
+        for line in text.splitlines():
+            if line.startswith("=========") and (at := NAMED.search(line)) and int(at[1]) in found:
+                found[int(at[1])].append(line.removeprefix("=========").strip())
+        for n, why in re.findall(r"^(?:LOST|REFUSED) (\d+) (.*)", text, re.M):
+            found[int(n)].append(f"launch: {why}")
+        if re.search(r"^END", text, re.M) and not hung:
+            break
+        if hung:
+            found[current].append("hangs")
+        left = [n for n in left if n > current]
+    return found
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+# ---- the table
+def sanitize(file: Path, folder: Path) -> int:
+    """Run every tool on every mutant that does not hang; print the table."""
+    known = json.loads(file.read_text())
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs: list[Job] = []
+    for name, rows in known.items():
+        numbers = [n for n, row in enumerate(rows) if FaultKind.DEADLOCK.name not in row["uopc"]]
+        jobs += [(tool, name, numbers) for tool in TOOLS if numbers]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        said = list(pool.map(run_tool, jobs, [folder] * len(jobs)))
+    for (tool, name, _), found in zip(jobs, said, strict=True):
+        for n, lines in found.items():
+            known[name][n].setdefault("tools", {})[tool] = lines
+    (folder / "sanitized.json").write_text(json.dumps(known, indent=1))
+    return report(known)
+
+
+def report(known: dict[str, list[dict[str, Any]]]) -> int:
+    """Print both / only uopc / only a tool / nobody, by kernel, and every line of the third."""
+    columns = ("mutants", "hang", "both", "only uopc", "only tools", "nobody")
+    print(f"{'kernel':28}" + "".join(f"{c:>11}" for c in columns))
+    total = dict.fromkeys(columns, 0)
+    only_tools = []
+    for name, rows in known.items():
+        count = dict.fromkeys(columns, 0)
+        for row in rows:
+            count["mutants"] += 1
+            if "tools" not in row:
+                count["hang"] += 1
+                continue
+            tools = [t for t, lines in row["tools"].items() if lines]
+            which = ("nobody", "only tools", "only uopc", "both")[
+                2 * bool(row["uopc"]) + bool(tools)
+            ]
+            count[which] += 1
+            if which == "only tools":
+                only_tools.append((name, row, tools))
+        for c in columns:
+            total[c] += count[c]
+        print(f"{name:28}" + "".join(f"{count[c]:>11}" for c in columns))
+    print(f"{'all':28}" + "".join(f"{total[c]:>11}" for c in columns))
+    for name, row, tools in only_tools:
+        print(f"only {', '.join(tools)}: {name}: {row['mutant']}")
+        for tool in tools:
+            print(f"    {row['tools'][tool][0]}")
+    return 1 if only_tools else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", choices=("verdicts", "sanitize", "launch"))
+    parser.add_argument("arguments", nargs="+")
+    given = parser.parse_args()
+    if given.what == "verdicts":
+        Path(given.arguments[0]).write_text(json.dumps(verdicts(), indent=1))
+        return 0
+    if given.what == "launch":
+        name, *numbers = given.arguments
+        launch(next(s for s in subjects() if s.name == name), map(int, numbers))
+        return 0
+    if shutil.which("compute-sanitizer") is None:
+        print("compute-sanitizer is not on PATH; it comes with the CUDA toolkit")
+        return 3
+    return sanitize(Path(given.arguments[0]), Path(given.arguments[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

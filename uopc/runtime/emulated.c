@@ -1,0 +1,423 @@
+/* A launch: blocks one after another, their warps in some order, and what is told at the end. */
+#include "emulated_runtime.h"
+
+/* ---- random numbers: xorshift64 (Marsaglia 2003, "Xorshift RNGs") */
+static void seed_random(EmuRun* run, unsigned seed) {
+  run->random = seed * 0x9e3779b97f4a7c15ull + 0x2545f4914f6cdd1dull;
+}
+
+u64 next_random(EmuRun* run) {
+  run->random ^= run->random << 13;
+  run->random ^= run->random >> 7;
+  run->random ^= run->random << 17;
+  return run->random >> 11;
+}
+
+/* ---- events and prints */
+static Event* new_event(EmuRun* run, int what, int place, int thread) {
+  Request* request = run->request;
+  if (request->event_count == request->event_room) {
+    request->event_room = request->event_room ? 2 * request->event_room : 256;
+    request->events = realloc(request->events, sizeof(Event) * (size_t)request->event_room);
+  }
+  Event* event = &request->events[request->event_count++];
+  memset(event, 0, sizeof *event);
+  event->what = what;
+  event->place = place;
+  event->block = run->number;
+  event->thread = thread;
+  event->address = -1;
+  return event;
+}
+
+void emu_print(EmuWarp* W, int lane, int place, int position, u64 bits) {
+  Event* event = new_event(run_of(W), EVENT_PRINT, place, EMU_LANES * W->warp + lane);
+  event->position = position;
+  event->bits = bits;
+}
+
+void emu_assert(EmuWarp* W, int lane, int place) {
+  EmuRun* run = run_of(W);
+  report(run, fault_at(run, ASSERTION, place, -1, 0, W->warp, lane));
+}
+
+int emu_traced(const EmuWarp* W, int lane) {
+  const EmuRun* run = run_of(W);
+  for (int i = 0; i < run->request->traced_count; ++i)
+    if (run->request->traced[2 * i] == run->number &&
+        run->request->traced[2 * i + 1] == EMU_LANES * W->warp + lane)
+      return 1;
+  return 0;
+}
+
+void emu_trace(EmuWarp* W, int lane, int what, int place, u64 bits, long long address, int loops,
+               const long long* values) {
+  Event* event = new_event(run_of(W), what, place, EMU_LANES * W->warp + lane);
+  event->bits = bits;
+  event->address = address;
+  event->loops = loops;
+  memcpy(event->values, values, sizeof(long long) * (size_t)loops);
+}
+
+/* An effect that lanes come to. */
+void emu_tell(EmuWarp* W, unsigned mask, int place, int loops, const long long* values) {
+  for (int l = 0; l < W->lanes; ++l)
+    if (mask >> l & 1 && emu_traced(W, l))
+      emu_trace(W, l, EVENT_EFFECT, place, 0, -1, loops, values);
+}
+
+/* An access that is made now: of a write `bits` says what will stand there. */
+void* emu_watch(EmuWarp* W, int lane, int place, const void* memory, void* data, int width,
+                const void* bits, int loops, const long long* values) {
+  if (!emu_traced(W, lane)) return data;
+  u64 value = 0;
+  memcpy(&value, bits ? bits : data, (size_t)(width < 8 ? width : 8));
+  emu_trace(W, lane, EVENT_ACCESS, place, value, (const char*)data - (const char*)memory, loops,
+            values);
+  return data;
+}
+
+/* ---- memory of a launch */
+static void make_memories(EmuRun* run, void** args) {
+  const EmuKernel* kernel = run->kernel;
+  run->memories = calloc((size_t)kernel->memory_count + 1, sizeof(EmuMemory));
+  run->block.memories = run->memories;
+  for (int i = 0; i < kernel->memory_count; ++i) {
+    EmuMemory* m = &run->memories[i];
+    const EmuMemoryInfo* info = m->info = &kernel->memories[i];
+    const long long granules = (info->bytes >> info->shift) + 1;
+    m->number = i;
+    if (info->space == EMU_SHARED) {
+      m->data = run->block.shared + info->at;
+      if (!run->checked) continue;
+      m->writes = calloc((size_t)(granules * (1 + (info->readers > 0 ? info->readers : 0))),
+                         sizeof(EmuStamp));
+      m->reads = info->readers ? m->writes + granules : NULL;
+    } else if (info->space == EMU_GLOBAL) {
+      m->data = args[info->at];
+      m->initialised = run->request->initialised ? run->request->initialised[info->at] : info->read;
+      if (!run->checked || !info->written) continue;
+      m->writes = calloc((size_t)granules, sizeof(EmuStamp));
+      m->write_blocks = calloc((size_t)granules, sizeof(unsigned));
+    }
+  }
+}
+
+static void free_memories(EmuRun* run) {
+  for (int i = 0; i < run->kernel->memory_count; ++i) {
+    free(run->memories[i].writes);
+    free(run->memories[i].write_blocks);
+  }
+  free(run->memories);
+}
+
+static int vectors_of(const EmuRun* run) {
+  return run->warps + VECTORS_OF_BARRIER * MOST_NAMED +
+         VECTORS_OF_MBARRIER * run->kernel->mbarriers;
+}
+
+static void make_clocks(EmuRun* run) {
+  const EmuKernel* kernel = run->kernel;
+  const int groups = (run->warps + 3) / 4, vectors = vectors_of(run);
+  run->mma_slots = KINDS * run->warps;
+  run->mbarrier_slots = run->mma_slots + groups;
+  run->several_writes = run->mbarrier_slots + kernel->mbarriers;
+  run->used_slots = run->several_writes + 1;
+  run->slots =
+      run->used_slots + (kernel->alone || kernel->engines ? KINDS * run->warps * EMU_LANES : 0);
+  run->clocks = calloc((size_t)vectors * (size_t)run->slots, sizeof(unsigned));
+  run->elects = calloc((size_t)run->slots, sizeof(Elected));
+  run->elected = calloc((size_t)(KINDS * run->warps * EMU_LANES), sizeof(short));
+  unsigned* next = run->clocks + run->warps * run->slots;
+  for (int i = 0; i < MOST_NAMED; ++i, next += VECTORS_OF_BARRIER * run->slots) {
+    run->barriers[i].gathered = next;
+    run->barriers[i].released = next + run->slots;
+  }
+  for (int i = 0; i < kernel->mbarriers; ++i, next += VECTORS_OF_MBARRIER * run->slots) {
+    Mbarrier* barrier = &run->mbarriers[i];
+    barrier->gathered = next;
+    barrier->released = next + run->slots;
+    barrier->arrived = next + 2 * run->slots;
+    barrier->earlier = next + 3 * run->slots;
+  }
+}
+
+/* ---- the start of a block: nothing is left of the one before */
+static void start_clocks(EmuRun* run) {
+  const EmuKernel* kernel = run->kernel;
+  const int vectors = vectors_of(run);
+  memset(run->clocks, 0, sizeof(unsigned) * (size_t)vectors * (size_t)run->slots);
+  memset(run->elected, 0, sizeof(short) * (size_t)(KINDS * run->warps * EMU_LANES));
+  run->used_slots = run->several_writes + 1;
+  forget_accesses(&run->shared_accesses);
+  forget_accesses(&run->uninitialised);
+  for (int i = 0; i < kernel->memory_count; ++i) {
+    const EmuMemoryInfo* info = &kernel->memories[i];
+    const long long granules = (info->bytes >> info->shift) + 1;
+    if (info->space == EMU_SHARED)
+      memset(run->memories[i].writes, 0,
+             sizeof(EmuStamp) * (size_t)(granules * (1 + info->readers)));
+  }
+}
+
+static void start_warp(EmuRun* run, int number) {
+  const EmuKernel* kernel = run->kernel;
+  EmuWarp* W = run->warp[number];
+  EmuGroups* groups = W->groups;
+  const int rest = kernel->threads - EMU_LANES * number;
+  memset(W, 0xff, (size_t)kernel->state_bytes);
+  memset(W, 0, sizeof *W);
+  W->warp = number;
+  W->lanes = rest < EMU_LANES ? rest : EMU_LANES;
+  W->full = W->lanes == EMU_LANES ? ~0u : (1u << W->lanes) - 1;
+  const int backward = run->request->lanes == BACKWARD;
+  W->first = backward ? W->lanes - 1 : 0;
+  W->stop = backward ? -1 : W->lanes;
+  W->step = backward ? -1 : 1;
+  W->mutation = run->request->mutation;
+  W->clock = 1;
+  W->known = run->clocks + number * run->slots;
+  W->block = &run->block;
+  W->accumulators_used = 1;
+  W->views = run->views[number];
+  W->groups = groups;
+  if (groups) memset(groups, 0, sizeof *groups);
+}
+
+static void end_warp(EmuWarp* W) {
+  for (int i = 0; i < W->view_count; ++i) free(W->views[i].known);
+  if (W->snapshot) drop_snapshot(W->snapshot);
+  W->snapshot = NULL;
+  W->view_count = 0;
+}
+
+static void start_block(EmuRun* run, int number) {
+  const EmuKernel* kernel = run->kernel;
+  run->number = number;
+  run->block.writer = (unsigned)number + 1;
+  for (int axis = 0, rest = number; axis < kernel->grid_axes; ++axis) {
+    run->block.place[axis] = rest % kernel->grid[axis];
+    rest /= kernel->grid[axis];
+  }
+  if (kernel->shared_bytes) memset(run->block.shared, 0xff, (size_t)kernel->shared_bytes);
+  for (int i = 0; i < MOST_NAMED; ++i) {
+    Barrier* barrier = &run->barriers[i];
+    barrier->arrived = barrier->generation = 0;
+    barrier->who = barrier->who_before = 0;
+  }
+  for (int i = 0; i < kernel->mbarriers; ++i) run->mbarriers[i].initialised = 0;
+  if (run->checked) start_clocks(run);
+  for (int w = 0; w < run->warps; ++w) start_warp(run, w);
+}
+
+/* ---- a block */
+static void order_warps(EmuRun* run, int* order) {
+  for (int i = 0; i < run->warps; ++i)
+    order[i] = run->request->order == BACKWARD ? run->warps - 1 - i : i;
+  if (run->request->order != SHUFFLED) return;
+  for (int i = run->warps - 1; i > 0; --i) {
+    const int j = (int)(next_random(run) % (u64)(i + 1)), moved = order[i];
+    order[i] = order[j];
+    order[j] = moved;
+  }
+}
+
+/* What a warp waits for, in numbers. */
+static void report_stuck(EmuRun* run, const EmuWarp* W, int done) {
+  const EmuWaiting* waiting = &W->waiting;
+  const int lane = waiting->mask == W->full ? EMU_LANES : emu_first(waiting->mask);
+  if (waiting->what == WAITS_FOR_BLOCK && done) { /* others have left without it */
+    report_details(run, fault_at(run, DIVERGENT_BARRIER, waiting->place, -1, 0, W->warp, lane), 2,
+                   (int[]){(int)waiting->mask, (int)W->full});
+    return;
+  }
+  int details[MOST_DETAILS] = {waiting->what, waiting->number}, count = 2, memory = -1;
+  if (waiting->what == WAITS_FOR_NAMED) {
+    details[2] = run->barriers[waiting->number].arrived;
+    details[3] = waiting->wanted;
+    count = 4;
+  } else if (waiting->what == WAITS_FOR_MBARRIER) {
+    const Mbarrier* barrier = &run->mbarriers[waiting->number];
+    memory = waiting->generation;
+    details[1] = waiting->number - run->memories[memory].info->at;
+    details[2] = waiting->wanted;
+    details[3] = barrier->pending;
+    details[4] = (int)barrier->bytes;
+    count = 5;
+  }
+  report_details(run, fault_at(run, DEADLOCK, waiting->place, memory, 0, W->warp, lane), count,
+                 details);
+}
+
+static void nobody_can_move(EmuRun* run) {
+  int done = 0;
+  for (int w = 0; w < run->warps; ++w) done += run->warp[w]->pc < 0;
+  for (int w = 0; w < run->warps; ++w)
+    if (run->warp[w]->pc >= 0) report_stuck(run, run->warp[w], done);
+  run->code = DEADLOCKED;
+  run->stopped = 1;
+}
+
+/* Resumes a warp up to its next wait.  Says whether it is done. */
+static int resume(EmuRun* run, EmuWarp* W) {
+  if (run->kernel->run(W)) return 0;
+  W->pc = -1;
+  ++run->moves;
+  if (run->checked && W->groups) all_work_was_waited_for(W);
+  return 1;
+}
+
+static void let_engines_work(EmuRun* run) {
+  if (run->request->engine != RANDOM || next_random(run) % 2) return;
+  for (u64 left = next_random(run) % 64; run->queued && left; --left)
+    step_engine(run, (unsigned)next_random(run));
+}
+
+static void run_block(EmuRun* run) {
+  int left = run->warps, order[MOST_WARPS];
+  while (left && !run->stopped) {
+    const long long moves = run->moves;
+    order_warps(run, order);
+    for (int i = 0; i < run->warps && !run->stopped; ++i) {
+      EmuWarp* W = run->warp[order[i]];
+      if (W->pc >= 0) left -= resume(run, W);
+      if (run->queued) let_engines_work(run);
+    }
+    if (run->moves != moves || run->stopped || !left) continue;
+    if (run->queued)
+      step_engine(run, run->request->engine == RANDOM ? (unsigned)next_random(run) : 0);
+    else
+      nobody_can_move(run);
+  }
+  while (run->queued && !run->stopped) step_engine(run, 0);
+  if (run->checked && !run->stopped) all_loads_were_waited_for(run);
+}
+
+/* ---- after the last block */
+static void check_outputs(EmuRun* run) {
+  for (int i = 0; i < run->kernel->memory_count; ++i) {
+    const EmuMemory* m = &run->memories[i];
+    if (m->info->space != EMU_GLOBAL || !m->writes || m->initialised) continue;
+    const long long granules = m->info->bytes >> m->info->shift;
+    long long first = -1;
+    int missing = 0;
+    for (long long g = 0; g < granules; ++g) {
+      if (m->writes[g]) continue;
+      if (!missing++) first = g;
+    }
+    if (missing)
+      report_details(run, fault_at(run, UNWRITTEN, -1, i, first << m->info->shift, -1, -1), 1,
+                     (int[]){missing});
+  }
+}
+
+static void finish(EmuRun* run) {
+  drop_explained(run->request);
+  int faults = 0;
+  for (int i = 0; i < run->request->fault_count; ++i)
+    faults += run->request->faults[i].kind != SAME_VALUE;
+  if (run->code == FAILED && !faults) run->code = 0;
+  if (run->checked && run->code != DEADLOCKED && (!faults || run->request->all)) check_outputs(run);
+  if (!run->request->all) keep_first(run->request);
+}
+
+/* By which a walk over all blocks goes from one to the next: it shares no factor with them. */
+static long long any_step(EmuRun* run, long long blocks) {
+  for (;;) {
+    const long long step = 1 + (long long)(next_random(run) % (u64)blocks);
+    long long a = blocks, b = step;
+    while (b) {
+      const long long rest = a % b;
+      a = b;
+      b = rest;
+    }
+    if (a == 1) return step;
+  }
+}
+
+static void run_blocks(EmuRun* run) {
+  const EmuKernel* kernel = run->kernel;
+  long long blocks = 1;
+  for (int axis = 0; axis < kernel->grid_axes; ++axis) blocks *= kernel->grid[axis];
+  const int order = run->request->order;
+  const long long first = order == BACKWARD ? blocks - 1 : 0;
+  const long long shuffled = order == SHUFFLED && blocks > 1 ? any_step(run, blocks) : 1;
+  const long long step = order == BACKWARD ? blocks - 1 : shuffled;
+  for (long long i = 0; i < blocks && !run->stopped && (!run->code || run->request->all); ++i) {
+    start_block(run, (int)((first + i * step) % blocks));
+    run_block(run);
+    for (int w = 0; w < run->warps; ++w) end_warp(run->warp[w]);
+    drop_explained(run->request);
+    if (run->code == FAILED && !run->request->fault_count) run->code = 0;
+  }
+  finish(run);
+}
+
+/* ---- the launch */
+static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
+  run->kernel = kernel;
+  run->checked = kernel->checked;
+  run->warps = (kernel->threads + EMU_LANES - 1) / EMU_LANES;
+  run->block.args = args;
+  if (posix_memalign((void**)&run->block.shared, 1024, (size_t)kernel->shared_bytes + 1)) return 0;
+  run->states = calloc((size_t)run->warps, (size_t)kernel->state_bytes);
+  run->mbarriers = calloc((size_t)kernel->mbarriers + 1, sizeof(Mbarrier));
+  if (!run->states || !run->mbarriers) return 0;
+  for (int w = 0; w < run->warps; ++w) {
+    run->warp[w] = (EmuWarp*)(run->states + w * kernel->state_bytes);
+    if (kernel->engines) run->warp[w]->groups = calloc(1, sizeof(EmuGroups));
+    if (kernel->alone) run->views[w] = calloc(EMU_LANES, sizeof(EmuView));
+  }
+  make_memories(run, args);
+  if (run->checked) make_clocks(run);
+  make_queues(run);
+  return 1;
+}
+
+static void free_run(EmuRun* run) {
+  for (int i = 0; run->mbarriers && i < run->kernel->mbarriers; ++i) free(run->mbarriers[i].passed);
+  for (int w = 0; w < run->warps && run->warp[w]; ++w) free(run->warp[w]->groups);
+  for (int w = 0; w < run->warps; ++w) free(run->views[w]);
+  free_queues(run);
+  if (run->memories) free_memories(run);
+  forget_accesses(&run->shared_accesses);
+  forget_accesses(&run->global_accesses);
+  forget_accesses(&run->uninitialised);
+  free(run->block.shared);
+  free(run->states);
+  free(run->mbarriers);
+  free(run->clocks);
+  free(run->elected);
+  free(run->elects);
+  free(run);
+}
+
+/* args: the parameters' addresses, then a Request or NULL. */
+int emu_launch(const EmuKernel* kernel, void** args) {
+  Request usual = {.order = kernel->order, .seed = (unsigned)kernel->seed};
+  Request* request = args[kernel->parameters];
+  EmuRun* run = calloc(1, sizeof *run);
+  int code = NO_MEMORY;
+  if (run) {
+    run->request = request ? request : &usual;
+    seed_random(run,
+                run->request->order == SHUFFLED ? run->request->seed : run->request->engine_seed);
+    if (make_run(run, kernel, args)) {
+      run_blocks(run);
+      code = run->code;
+    }
+    free_run(run);
+  }
+  if (!request) emu_forget(&usual);
+  return code;
+}
+
+void emu_forget(void* told) {
+  Request* request = told;
+  free(request->faults);
+  free(request->events);
+  request->faults = NULL;
+  request->events = NULL;
+  request->fault_count = request->fault_room = 0;
+  request->event_count = request->event_room = 0;
+}

@@ -1,0 +1,268 @@
+/* Accesses that are not simply right: what follows the quick tests of emulated.h. */
+#include "emulated_runtime.h"
+
+static AccessTable* table_of(EmuRun* run, const EmuMemory* m) {
+  return m->info->space == EMU_GLOBAL ? &run->global_accesses : &run->shared_accesses;
+}
+
+/* Blocks are not ordered with each other. */
+static int before(const EmuRun* run, const Observer* by, Access access) {
+  if (!access.stamp) return 1;
+  if (access.block && access.block != run->block.writer) return 0;
+  return ordered(run, by, access.stamp);
+}
+
+static Access last_write(const EmuMemory* m, long long granule) {
+  return (Access){m->writes[granule], m->write_blocks ? m->write_blocks[granule] : 0, A_WRITE};
+}
+
+static unsigned block_for(const EmuRun* run, const EmuMemory* m) {
+  return m->info->space == EMU_GLOBAL ? run->block.writer : 0;
+}
+
+/* ---- bounds, alignment */
+void* emu_outside(EmuWarp* W, const EmuMemory* m, long long at, int width, EmuStamp me, int write) {
+  EmuRun* run = run_of(W);
+  const int inside = at >= 0 && at + width <= m->info->bytes;
+  report(run, fault_at(run, inside ? MISALIGNED : BOUNDS, EMU_PLACE(me), m->number, at, W->warp,
+                       EMU_LANE(me)));
+  if (write) return run->dropped;
+  memset(run->poison, 0xff, sizeof run->poison);
+  return run->poison;
+}
+
+/* The same for what an engine or a whole warp accesses.  Says whether it may. */
+int inside(EmuRun* run, const Observer* by, const EmuMemory* m, long long at, long long width,
+           int align) {
+  const int is_inside = at >= 0 && at + width <= m->info->bytes;
+  if (is_inside && !(at & (align - 1))) return 1;
+  const int lane = by->lane < 0 ? EMU_LANES : by->lane;
+  report(run,
+         fault_at(run, is_inside ? MISALIGNED : BOUNDS, by->place, m->number, at, by->warp, lane));
+  return 0;
+}
+
+/* ---- registers */
+void emu_uninitialised_register(EmuWarp* W, int memory, long long at, EmuStamp me) {
+  EmuRun* run = run_of(W);
+  const EmuMemoryInfo* info = run->memories[memory].info;
+  const long long offset = at * info->item_bytes;
+  const int kind = offset < 0 || offset >= info->bytes ? BOUNDS : UNINITIALISED;
+  Fault f = fault_at(run, kind, EMU_PLACE(me), memory, offset, W->warp, EMU_LANE(me));
+  f.unexplained = 1;
+  report(run, f);
+}
+
+void emu_registers(EmuWarp* W, unsigned mask, int place, int memory, unsigned char* set,
+                   long stride, long long at, int count, int width, int write) {
+  for (int l = 0; l < W->lanes; ++l)
+    if (mask >> l & 1)
+      emu_register(W, memory, set + l * stride, at, count, width, write,
+                   emu_me(W, l) | (EmuStamp)place << EMU_PLACE_SHIFT);
+}
+
+/* ---- one read, one write of a granule by anybody */
+static int same_bits(const EmuMemory* m, long long granule, const void* value, int width) {
+  return value && !memcmp(m->data + (granule << m->info->shift), value, (size_t)width);
+}
+
+/* One access against another one that is not to be unordered with it. */
+static void check_pair(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                       Access other, int asynchronous) {
+  if (!before(run, by, other))
+    report_pair(run, RACE, by, m, granule, other);
+  else if (asynchronous && !fenced(run, by, other.stamp))
+    report_pair(run, PROXY_FENCE, by, m, granule, other);
+}
+
+/* Accesses that are kept one by one.  slot: of one warp's readers alone, -1: of all. */
+static void check_list(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                       int slot, unsigned kinds, int asynchronous) {
+  const AccessList* list = accesses_of(table_of(run, m), m->number, granule, 0);
+  for (int i = 0; list && i < list->count; ++i) {
+    const Access a = list->accesses[i];
+    if (kinds >> a.what & 1 && (slot < 0 || EMU_SLOT(a.stamp) == slot))
+      check_pair(run, by, m, granule, a, asynchronous);
+  }
+}
+enum { READS = 1 << A_READ, ATOMICS = 1 << AN_ATOMIC, WRITES = 1 << A_WRITE };
+
+static int has_several_writes(const EmuRun* run, const EmuMemory* m, long long granule) {
+  return m->writes[granule] && EMU_SLOT(m->writes[granule]) == run->several_writes;
+}
+
+static void check_last_write(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                             int asynchronous) {
+  const Access write = last_write(m, granule);
+  if (!write.stamp) {
+    if (!m->initialised) uninitialised(run, by, m, granule);
+  } else if (has_several_writes(run, m, granule)) {
+    check_list(run, by, m, granule, -1, WRITES, asynchronous);
+  } else {
+    check_pair(run, by, m, granule, write, asynchronous);
+  }
+}
+
+static void check_readers(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                          int asynchronous) {
+  for (int i = 0; m->reads && i < m->info->readers; ++i) {
+    const EmuStamp r = m->reads[granule * m->info->readers + i];
+    if (r & EMU_SEVERAL && m->info->exact) {
+      check_list(run, by, m, granule, EMU_SLOT(r), READS, asynchronous);
+    } else {
+      check_pair(run, by, m, granule, (Access){r, 0, A_READ}, asynchronous);
+    }
+  }
+}
+
+/* Against one earlier write.  Says whether both stay, unordered, with equal bits. */
+static int check_write_pair(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                            Access other, const void* value, int width, int asynchronous) {
+  const int unordered = !before(run, by, other);
+  if (!unordered || !same_bits(m, granule, value, width)) {
+    check_pair(run, by, m, granule, other, asynchronous);
+    return 0;
+  }
+  report_pair(run, SAME_VALUE, by, m, granule, other);
+  return 1;
+}
+
+static void check_readers_and_atomics(EmuRun* run, const Observer* by, const EmuMemory* m,
+                                      long long granule, int asynchronous) {
+  if (m->reads)
+    check_readers(run, by, m, granule, asynchronous);
+  else
+    check_list(run, by, m, granule, -1, READS | ATOMICS, asynchronous);
+}
+
+/* Earlier accesses that a write is ordered after no longer count. */
+static void forget_list(EmuRun* run, const EmuMemory* m, long long granule, unsigned kinds) {
+  AccessList* list = accesses_of(table_of(run, m), m->number, granule, 0);
+  int kept = 0;
+  for (int i = 0; list && i < list->count; ++i)
+    if (!(kinds >> list->accesses[i].what & 1)) list->accesses[kept++] = list->accesses[i];
+  if (list) list->count = kept;
+}
+
+/* A write: all that is wrong with it, and from then on it is the last one, or one of several. */
+static void write_granule(EmuRun* run, const Observer* by, EmuMemory* m, long long granule,
+                          EmuStamp stamp, const void* value, int width, int asynchronous) {
+  const Access earlier = last_write(m, granule);
+  const int several = has_several_writes(run, m, granule);
+  AccessList* list = several ? accesses_of(table_of(run, m), m->number, granule, 0) : NULL;
+  int kept = 0, both = 0;
+  for (int i = 0; list && i < list->count; ++i) {
+    const Access a = list->accesses[i];
+    if (a.what == A_WRITE && !check_write_pair(run, by, m, granule, a, value, width, asynchronous))
+      continue;
+    both |= a.what == A_WRITE;
+    list->accesses[kept++] = a;
+  }
+  if (list) list->count = kept;
+  if (!several && earlier.stamp)
+    both = check_write_pair(run, by, m, granule, earlier, value, width, asynchronous);
+  check_readers_and_atomics(run, by, m, granule, asynchronous);
+  if (!m->reads) forget_list(run, m, granule, READS | ATOMICS);
+  m->writes[granule] = stamp;
+  if (m->write_blocks) m->write_blocks[granule] = run->block.writer;
+  if (!both) return;
+  list = accesses_of(table_of(run, m), m->number, granule, 1);
+  if (!several) remember_access(list, earlier);
+  remember_access(list, (Access){stamp, block_for(run, m), A_WRITE});
+  m->writes[granule] = ~0ull << 32 | (EmuStamp)run->several_writes;
+}
+
+/* ---- lanes, in memories whose readers have stamps */
+void emu_read_slowly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+  const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  check_last_write(run_of(W), &by, m, granule, 0);
+}
+
+void emu_write_slowly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, const void* value,
+                      int width) {
+  const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  write_granule(run_of(W), &by, m, granule, me, value, width, 0);
+}
+
+/* A second lane reads before the warp has met: from now on its lanes are kept one by one. */
+void emu_another_reader(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp earlier,
+                        EmuStamp me) {
+  EmuRun* run = run_of(W);
+  AccessList* list = accesses_of(table_of(run, m), m->number, granule, 1);
+  int kept = 0;
+  for (int i = 0; i < list->count; ++i) {
+    const EmuStamp other = list->accesses[i].stamp;
+    const int stale = list->accesses[i].what == A_READ && EMU_SLOT(other) == EMU_SLOT(me) &&
+                      (!(earlier & EMU_SEVERAL) || EMU_LANE(other) == EMU_LANE(me));
+    if (!stale) list->accesses[kept++] = list->accesses[i];
+  }
+  list->count = kept;
+  if (!(earlier & EMU_SEVERAL)) remember_access(list, (Access){earlier, 0, A_READ});
+  remember_access(list, (Access){me, 0, A_READ});
+}
+
+/* ---- memories whose accesses are all kept one by one */
+/* Of equal accesses only the latest counts: whoever comes after it comes after those before it. */
+static void keep_access(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                        Access new) {
+  AccessList* list = accesses_of(table_of(run, m), m->number, granule, 1);
+  unsigned foreign = 0;
+  int kept = 0;
+  for (int i = 0; i < list->count; ++i) {
+    const Access a = list->accesses[i];
+    if (a.what == new.what && before(run, by, a)) continue;
+    if (a.block != new.block && a.what == new.what) {
+      if (foreign && foreign != a.block) continue; /* of two other blocks one is not the writer's */
+      foreign = a.block;
+    }
+    list->accesses[kept++] = a;
+  }
+  list->count = kept;
+  remember_access(list, new);
+}
+
+void emu_read_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+  EmuRun* run = run_of(W);
+  const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  check_last_write(run, &by, m, granule, 0);
+  check_list(run, &by, m, granule, -1, ATOMICS, 0);
+  keep_access(run, &by, m, granule, (Access){me, block_for(run, m), A_READ});
+}
+
+void emu_write_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, const void* value,
+                       int width) {
+  EmuRun* run = run_of(W);
+  const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  write_granule(run, &by, m, granule, me, value, width, 0);
+}
+
+void emu_atomically(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+  EmuRun* run = run_of(W);
+  const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  check_last_write(run, &by, m, granule, 0);
+  check_list(run, &by, m, granule, -1, READS, 0);
+  keep_access(run, &by, m, granule, (Access){me, block_for(run, m), AN_ATOMIC});
+}
+
+/* ---- engines, and warps as a whole.  reader: which of the granule's stamps, -1: none */
+static int is_asynchronous(const Observer* by) {
+  return by->agent == BY_BULK || by->agent == BY_MBARRIER || by->agent == BY_WGMMA;
+}
+
+void read_by(EmuRun* run, const Observer* by, EmuMemory* m, long long granule, EmuStamp stamp,
+             int reader) {
+  if (!m->writes) return;
+  check_last_write(run, by, m, granule, is_asynchronous(by));
+  if (m->reads) {
+    m->reads[granule * m->info->readers + reader] = stamp;
+    return;
+  }
+  check_list(run, by, m, granule, -1, ATOMICS, is_asynchronous(by));
+  keep_access(run, by, m, granule, (Access){stamp, block_for(run, m), A_READ});
+}
+
+void write_by(EmuRun* run, const Observer* by, EmuMemory* m, long long granule, EmuStamp stamp,
+              const void* value, int width) {
+  if (!m->writes) return;
+  write_granule(run, by, m, granule, stamp, value, width, is_asynchronous(by));
+}
