@@ -98,7 +98,8 @@ def of_examples() -> Iterator[Pair]:
 
 def different(a: Array, b: Array) -> int:
     """Elements whose bits differ and that are not both NaN."""
-    wrong = (a.view(np.uint8) != b.view(np.uint8)).reshape(*a.shape, -1).any(axis=-1)
+    a, b = a.reshape(-1), b.reshape(-1)
+    wrong = (a.view(np.uint8) != b.view(np.uint8)).reshape(a.size, -1).any(axis=-1)
     if a.dtype.kind not in "biu":
         with np.errstate(all="ignore"):
             wrong &= ~(np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from hypothesis import settings
 
 from tests.device import why_no_gpu
+from uopc.config import current
+
+#: every kernel that a test emulates is checked, unless the test says otherwise
+os.environ.setdefault("UOPC_CHECK", "1")
 
 settings.register_profile("uopc", deadline=None, max_examples=25)
 settings.register_profile("ci", settings.get_profile("uopc"), derandomize=True, print_blob=True)
@@ -20,6 +25,15 @@ settings.load_profile("uopc")  # --hypothesis-profile=ci chooses the other
 def rng() -> np.random.Generator:
     """Random numbers, the same in every run."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """For tests of the plain emulated text, and of memories larger than their shadows may be."""
+    monkeypatch.setenv("UOPC_CHECK", "0")
+    current.cache_clear()
+    yield
+    current.cache_clear()
 
 
 GOLDENS = Path(__file__).parent / "goldens"

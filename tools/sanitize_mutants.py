@@ -1,7 +1,8 @@
 """The mutants of tests/mutation under compute-sanitizer, beside what the checked emulator says.
 
     python tools/sanitize_mutants.py verdicts FILE          needs no GPU: writes what uopc finds
-    python tools/sanitize_mutants.py sanitize FILE FOLDER   on a GPU: the tools, and the table
+    python tools/sanitize_mutants.py sanitize FILE FOLDER SECONDS   on a GPU: the tools; the table
+    python tools/sanitize_mutants.py table FILE FOLDER      the table again, from the tools' logs
     python tools/sanitize_mutants.py launch NAME NUMBER...  what the second runs under a tool
 
 Each mutant is a kernel called mutant_N, so that a tool's report says which it means.  Those that
@@ -16,8 +17,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,27 +34,29 @@ from uopc.faults.raw import FaultKind  # noqa: E402
 from uopc.pipeline import launch_dims, render_cuda  # noqa: E402
 from uopc.runtime import cuda  # noqa: E402
 
+GO_ON = ("--destroy-on-device-error", "kernel")
 TOOLS = {
-    "memcheck": (),
-    "racecheck": ("--racecheck-report", "all"),
-    "initcheck": ("--initcheck-address-space", "all"),
-    "synccheck": (),
+    "memcheck": GO_ON,
+    "racecheck": (),
+    "initcheck": (),
+    "synccheck": (*GO_ON, "--missing-barrier-init-is-fatal", "no"),
 }
+COMMON = ("--show-backtrace", "no", "--print-limit", "20000")
 WORKERS = 12
 LIMIT_S = 100  # of one process, which launches the mutants of one kernel
 NAMED = re.compile(r"mutant_(\d+)")
 
 
 def verdicts() -> dict[str, list[dict[str, Any]]]:
-    """Kernel -> for each of its mutants: what it is, its kinds of faults in the first order."""
+    """Kernel -> for each of its mutants: what it is, and its kinds of faults."""
     out: dict[str, list[dict[str, Any]]] = {}
     for subject in subjects():
-        first = modes(subject.sink)[0]
+        runs = [replace(o, all_faults=True) for o in modes(subject.sink)]
         rows = []
         for mutant in mutants_of(subject.sink):
             kernel = Emulated(subject.word, mutant.sink, subject.target)
-            faults = kernel.checked.run(subject.arrays(), first).faults
-            kinds = sorted({f.kind.name for f in faults})
+            told = [kernel.checked.run(subject.arrays(), o).faults for o in runs]
+            kinds = sorted({f.kind.name for faults in told for f in faults})
             rows.append({"mutant": str(mutant), "kind": mutant.kind, "uopc": kinds})
         out[subject.name] = rows
     return out
@@ -80,38 +85,59 @@ def launch(subject: Subject, numbers: Iterable[int]) -> None:
 Job: TypeAlias = tuple[str, str, list[int]]  # a tool, a kernel, its mutants
 
 
-def run_tool(job: Job, folder: Path) -> dict[int, list[str]]:
-    """What a tool says of each mutant, restarting after one that breaks the context or hangs."""
-    tool, name, numbers = job
-    log = folder / f"{tool}-{re.sub(r'[^a-z0-9]+', '_', name)}.log"
-    found: dict[int, list[str]] = {n: [] for n in numbers}
-    left = list(numbers)
-    while left:
-        command = [
-            *("compute-sanitizer", "--tool", tool, *TOOLS[tool], "--print-limit", "10000"),
-            *(sys.executable, __file__, "launch", name, *map(str, left)),
-        ]
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S
+def run_tool(job: Job, folder: Path, deadline: float) -> None:
+    """Write what a tool says, restarting after a mutant that breaks the context or hangs."""
+    tool, name, left = job
+    with log_of(folder, tool, name).open("w") as log:
+        while left and (time_s := min(LIMIT_S, deadline - time.monotonic())) > 0:
+            command = [
+                *("compute-sanitizer", "--tool", tool, *TOOLS[tool], *COMMON),
+                *(sys.executable, __file__, "launch", name, *map(str, left)),
+            ]
+            try:
+                done = subprocess.run(
+                    command, cwd=ROOT, capture_output=True, text=True, timeout=time_s
+                )
+                text = done.stdout + done.stderr
+            except subprocess.TimeoutExpired as late:
+                text = _text(late.stdout) + _text(late.stderr)
+            begun = [int(n) for n in re.findall(r"^BEGIN (\d+)", text, re.M)]
+            ended = re.search(r"^(?:END|LOST)", text, re.M) is not None
+            print(
+                "$",
+                *command,
+                text,
+                *([] if ended else [f"HUNG {max(begun, default=-1)}"]),
+                sep="\n",
+                file=log,
+                flush=True,
             )
-            text, hung = done.stdout + done.stderr, False
-        except subprocess.TimeoutExpired as late:
-            text, hung = _text(late.stdout) + _text(late.stderr), True
-        with log.open("a") as out:
-            print("$", *command, file=out)
-            print(text, file=out)
-        current = max((int(n) for n in re.findall(r"^BEGIN (\d+)", text, re.M)), default=left[0])
-        for line in text.splitlines():
-            if line.startswith("=========") and (at := NAMED.search(line)) and int(at[1]) in found:
-                found[int(at[1])].append(line.removeprefix("=========").strip())
-        for n, why in re.findall(r"^(?:LOST|REFUSED) (\d+) (.*)", text, re.M):
-            found[int(n)].append(f"launch: {why}")
-        if re.search(r"^END", text, re.M) and not hung:
-            break
-        if hung:
-            found[current].append("hangs")
-        left = [n for n in left if n > current]
+            if re.search(r"^END", text, re.M) or not begun:
+                return
+            left = [n for n in left if n > max(begun)]
+
+
+def log_of(folder: Path, tool: str, name: str) -> Path:
+    return folder / f"{tool}-{re.sub(r'[^a-z0-9]+', '_', name)}.log"
+
+
+def read_log(log: Path) -> dict[int, list[str]]:
+    """What a tool said of each mutant that it saw."""
+    text = log.read_text()
+    found: dict[int, list[str]] = {int(n): [] for n in re.findall(r"^BEGIN (\d+)", text, re.M)}
+    headline = ""
+    for line in text.splitlines():
+        if line.startswith("========= "):
+            said = line.removeprefix("=========").strip()
+            at = NAMED.search(said)
+            if at is None:
+                headline = said
+            elif int(at[1]) in found and headline not in found[int(at[1])]:
+                found[int(at[1])].append(headline or said)
+    for n, why in re.findall(r"^(?:LOST|REFUSED) (\d+) (.*)", text, re.M):
+        found[int(n)].append(f"launch: {why}")
+    for n in re.findall(r"^HUNG (\d+)", text, re.M):
+        found[int(n)].append("hangs")
     return found
 
 
@@ -120,26 +146,34 @@ def _text(output: str | bytes | None) -> str:
 
 
 # ---- the table
-def sanitize(file: Path, folder: Path) -> int:
-    """Run every tool on every mutant that does not hang; print the table."""
+def sanitize(file: Path, folder: Path, limit_s: float) -> int:
+    """Run every tool on every mutant that does not hang, for so long; print the table."""
     known = json.loads(file.read_text())
     folder.mkdir(parents=True, exist_ok=True)
     jobs: list[Job] = []
     for name, rows in known.items():
         numbers = [n for n, row in enumerate(rows) if FaultKind.DEADLOCK.name not in row["uopc"]]
         jobs += [(tool, name, numbers) for tool in TOOLS if numbers]
+    jobs.sort(key=lambda job: -len(job[2]))
+    deadline = time.monotonic() + limit_s
     with ThreadPoolExecutor(WORKERS) as pool:
-        said = list(pool.map(run_tool, jobs, [folder] * len(jobs)))
-    for (tool, name, _), found in zip(jobs, said, strict=True):
-        for n, lines in found.items():
-            known[name][n].setdefault("tools", {})[tool] = lines
-    (folder / "sanitized.json").write_text(json.dumps(known, indent=1))
+        list(pool.map(lambda job: run_tool(job, folder, deadline), jobs))
+    return table(known, folder)
+
+
+def table(known: dict[str, list[dict[str, Any]]], folder: Path) -> int:
+    """Read the logs and print what they say beside the verdicts."""
+    for name, rows in known.items():
+        for tool in TOOLS:
+            log = log_of(folder, tool, name)
+            for n, lines in read_log(log).items() if log.exists() else ():
+                rows[n].setdefault("tools", {})[tool] = lines
     return report(known)
 
 
 def report(known: dict[str, list[dict[str, Any]]]) -> int:
     """Print both / only uopc / only a tool / nobody, by kernel, and every line of the third."""
-    columns = ("mutants", "hang", "both", "only uopc", "only tools", "nobody")
+    columns = ("mutants", "hang", "not seen", "both", "only uopc", "only tools", "nobody")
     print(f"{'kernel':28}" + "".join(f"{c:>11}" for c in columns))
     total = dict.fromkeys(columns, 0)
     only_tools = []
@@ -147,8 +181,9 @@ def report(known: dict[str, list[dict[str, Any]]]) -> int:
         count = dict.fromkeys(columns, 0)
         for row in rows:
             count["mutants"] += 1
-            if "tools" not in row:
-                count["hang"] += 1
+            if len(row.get("tools", ())) < len(TOOLS):
+                hangs = FaultKind.DEADLOCK.name in row["uopc"]
+                count["hang" if hangs else "not seen"] += 1
                 continue
             tools = [t for t, lines in row["tools"].items() if lines]
             which = ("nobody", "only tools", "only uopc", "both")[
@@ -170,7 +205,7 @@ def report(known: dict[str, list[dict[str, Any]]]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("verdicts", "sanitize", "launch"))
+    parser.add_argument("what", choices=("verdicts", "sanitize", "table", "launch"))
     parser.add_argument("arguments", nargs="+")
     given = parser.parse_args()
     if given.what == "verdicts":
@@ -180,10 +215,13 @@ def main() -> int:
         name, *numbers = given.arguments
         launch(next(s for s in subjects() if s.name == name), map(int, numbers))
         return 0
+    if given.what == "table":
+        return table(json.loads(Path(given.arguments[0]).read_text()), Path(given.arguments[1]))
     if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on PATH; it comes with the CUDA toolkit")
         return 3
-    return sanitize(Path(given.arguments[0]), Path(given.arguments[1]))
+    file, folder, limit = given.arguments
+    return sanitize(Path(file), Path(folder), float(limit))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ class Numerics:
     """What the numbers of a kernel are, beside its body: a promise that no tuning touches.
 
     exact_math: exp, log, sin and their kin are computed by the kernel's own arithmetic, with the
-    same bits on every device (`uopc/passes/exact_math.py`); else by the device's library, which is
-    faster and agrees within ulps.
+    same bits on every device (`uopc/passes/exact_math.py`); else by the device's library: fewer
+    instructions on a GPU, and bits that agree within ulps.
     """
 
     exact_math: bool = False

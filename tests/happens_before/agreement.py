@@ -12,10 +12,13 @@ from tests.happens_before.mbarriers import AMBIGUOUS
 from tests.happens_before.small import arrays_for, equal_bits, program
 from tests.mutation.mutate import without
 from uopc.faults.raw import FaultKind, RawFault
-from uopc.kernel import Source
+from uopc.kernel import ProgramTree, Source
 from uopc.pipeline import emulate
+from uopc.render.emulate import EmulationRenderer
+from uopc.render.intervals import calm_loads
 from uopc.runtime.emulated import RunOptions
 from uopc.runtime.program import Program
+from uopc.target import target
 from uopc.uop.node import UOp, toposort, where_from
 from uopc.uop.numbers import Array
 from uopc.uop.ops import EFFECTS
@@ -38,7 +41,8 @@ CONSEQUENCES = frozenset(("UNWRITTEN", "UNWAITED", "DEADLOCK"))
 
 @dataclass(frozen=True)
 class Disagreement:
-    """how: "missed", "false alarm", "other fault", "warning" or "values"; in which order."""
+    """how: "missed", "false alarm", "other fault", "warning", "values", or "elision": other faults
+    where no check is left out; in which order."""
 
     how: str
     order: tuple[str, str, str]
@@ -57,12 +61,15 @@ def disagreements(
     judged = run(tree, start, Schedule(kernel.seed), kernel.given)
     source = emulate(kernel.sink, f"kernel_{kernel.seed}", check=True)
     checked = Program(source)
+    unelided = Program(every_check(tree, "kernel")) if calm_loads(tree) else None
     for order in orders:
         arrays = [a.copy() for a in start]
         warps, lanes, engine = order
         options = RunOptions(warps, lanes, engine, initialised=kernel.given)
         faults = checked.run(arrays, options).faults
         yield from _verdicts(source, judged, faults, order)
+        if unelided and unelided.run([a.copy() for a in start], options).faults != faults:
+            yield Disagreement("elision", order, "with every check there are other faults")
         if judged.ok and not _stopped(faults) and not equal_bits(_results(judged), arrays):
             yield Disagreement("values", order, "the checked run gives other bits")
     if judged.ok:
@@ -70,6 +77,11 @@ def disagreements(
         Program(emulate(kernel.sink, f"fast_{kernel.seed}", check=False))(*arrays)
         if not equal_bits(_results(judged), arrays):
             yield Disagreement("values", ("fast", "", ""), "the unchecked run gives other bits")
+
+
+def every_check(tree: ProgramTree, name: str, on: str = "sm_80") -> Source:
+    """Checked text of which nothing is left out."""
+    return EmulationRenderer(tree, name, "forward", target(on), True, elide=False).render()
 
 
 def _results(judged: Outcome) -> list[Array]:

@@ -502,7 +502,11 @@ class Builder:
                 self.s.index(k % stages * 32 + self.lane), self.value() + k.cast(dtypes.i32)
             )
             self.c.arrive(full.index(k % stages))
+        before = self.sum
         with self.c.role("consumer", 1, readers):
+            value = self.c.load(before.index(0))
+            self.sum = registers(1, 1)  # a role has registers of its own
+            self.c.store(self.sum.index(0), value)
             with self.loop(steps) as k:
                 if not self.slip():
                     self.c.wait(full.index(k % stages), k // stages % 2)
@@ -512,6 +516,7 @@ class Builder:
                 with self.c.when(self.lane < 1):
                     self.c.arrive(empty.index(k % stages))
             self.result()
+        self.sum = before
         with self.c.role("rest", 0, 1):
             self.result()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from uopc.faults.raw import FaultKind
 from uopc.pipeline import emulate
 from uopc.runtime.emulated import RunOptions
 from uopc.runtime.program import Program
-from uopc.uop.node import UOp, toposort
+from uopc.uop.node import UOp, toposort, where_from
 from uopc.uop.numbers import Array
 from uopc.uop.ops import Ops
 
@@ -106,20 +106,24 @@ def modes(sink: UOp) -> list[RunOptions]:
 
 
 class Emulated:
-    """A kernel, checked and plain."""
+    """A kernel, checked and plain.  hooks: its synchronisation can be deleted at run time."""
 
-    def __init__(self, name: str, sink: UOp, target: str) -> None:
-        self.checked = Program(emulate(sink, name, check=True, target=target))
-        self.plain = Program(emulate(sink, name, check=False, target=target))
+    def __init__(self, name: str, sink: UOp, target: str, hooks: bool = False) -> None:
+        texts = [
+            emulate(sink, name, check=check, target=target, mutate=hooks) for check in (True, False)
+        ]
+        self.mutants = texts[0].mutants
+        self.checked, self.plain = map(Program, texts)
 
     def verdict(self, arrays: list[Array], options: RunOptions) -> FaultKind | None:
         """The kind of the first fault, warnings included; None for a clean run."""
         faults = self.checked.run(arrays, options).faults
         return faults[0].kind if faults else None
 
-    def leaves_memory(self, arrays: list[Array]) -> bool:
+    def leaves_memory(self, arrays: list[Array], mutation: int = 0) -> bool:
         """Would a plain run touch what is not its own?"""
-        faults = self.checked.run(arrays, RunOptions(all_faults=True)).faults
+        options = RunOptions(all_faults=True, mutation=mutation)
+        faults = self.checked.run(arrays, options).faults
         return any(f.kind in LEAVE_MEMORY for f in faults)
 
     def result(self, arrays: list[Array], options: RunOptions) -> list[Array] | None:
@@ -141,17 +145,37 @@ def same_bits(a: Sequence[Array] | None, b: Sequence[Array] | None) -> bool:
 
 
 def study(subject: Subject, accesses: bool = True) -> Row:
-    """Every mutant of a subject, in every order."""
-    row = Row(subject.name)
+    """Every mutant of a subject, in every order, each rendered and compiled."""
     runs = modes(subject.sink)
-    original = Emulated(subject.word, subject.sink, subject.target)
-    want = [original.result(subject.arrays(), o) for o in runs]
-    row.clean = all(original.verdict(subject.arrays(), o) is None for o in runs)
-    if not subject.order_dependent:
-        row.clean &= all(same_bits(w, want[0]) for w in want)
+    row, want = _original(subject, Emulated(subject.word, subject.sink, subject.target), runs)
     for m in mutants_of(subject.sink, accesses):
-        row.findings.append(_judge(subject, m, runs, want))
+        kernel = Emulated(subject.word, m.sink, subject.target)
+        what, _, place = str(m).rpartition(" (")
+        row.findings.append(_judge(subject, kernel, (what, place[:-1], m.kind), runs, want))
     return row
+
+
+def study_by_hooks(subject: Subject) -> Row:
+    """The mutants of its synchronisation, all by one text that can leave each of them out."""
+    runs = modes(subject.sink)
+    kernel = Emulated(subject.word, subject.sink, subject.target, hooks=True)
+    row, want = _original(subject, kernel, runs)
+    for number, node, what in kernel.mutants:
+        with_it = [replace(o, mutation=number) for o in runs]
+        names = (f"{node.op.name} {what}", where_from(node), "delete")
+        row.findings.append(_judge(subject, kernel, names, with_it, want, number))
+    return row
+
+
+def _original(
+    subject: Subject, kernel: Emulated, runs: list[RunOptions]
+) -> tuple[Row, list[list[Array] | None]]:
+    """A row that says whether the kernel is clean, and its results in every order."""
+    want = [kernel.result(subject.arrays(), o) for o in runs]
+    clean = all(kernel.verdict(subject.arrays(), o) is None for o in runs)
+    if not subject.order_dependent:
+        clean &= all(same_bits(w, want[0]) for w in want)
+    return Row(subject.name, clean), want
 
 
 def mutants_of(sink: UOp, accesses: bool = True) -> list[Mutant]:
@@ -161,13 +185,16 @@ def mutants_of(sink: UOp, accesses: bool = True) -> list[Mutant]:
 
 
 def _judge(
-    subject: Subject, mutant: Mutant, runs: list[RunOptions], want: list[list[Array] | None]
+    subject: Subject,
+    kernel: Emulated,
+    names: tuple[str, str, str],
+    runs: list[RunOptions],
+    want: list[list[Array] | None],
+    mutation: int = 0,
 ) -> Finding:
-    kernel = Emulated(subject.word, mutant.sink, subject.target)
     kinds = tuple(kernel.verdict(subject.arrays(), o) for o in runs)
-    what, _, place = str(mutant).rpartition(" (")
-    harmful = kernel.leaves_memory(subject.arrays())  # then it is not run without checks
+    harmful = kernel.leaves_memory(subject.arrays(), mutation)  # then it is not run plainly
     if not harmful:
         got = (kernel.result(subject.arrays(), o) for o in runs)
         harmful = any(not same_bits(g, w) for g, w in zip(got, want, strict=True))
-    return Finding(what, place.rstrip(")"), mutant.kind, harmful, kinds)
+    return Finding(*names, harmful, kinds)

@@ -11,6 +11,7 @@ from tests.kernels import arrays_of, columns, param, softmax
 from tests.mutation.study import Subject
 from tests.suite import layernorm, normalised
 from uopc.examples import EXAMPLES, Example
+from uopc.examples.products import register_product
 from uopc.opts import Opts
 from uopc.pipeline import compile, gpu_opt_choice
 from uopc.uop.node import UOp, prod, toposort
@@ -49,10 +50,18 @@ MAPPED: dict[str, tuple[Callable[[], UOp], Opts]] = {
 
 def subjects() -> list[Subject]:
     """Every kernel of the study; examples first."""
-    out = [_example(name, e) for name, e in EXAMPLES.items()]
+    out = [_example(name, e) for name, e in EXAMPLES.items() if name != "register_product"]
+    out.append(Subject("register_product", register_product(64, 64, 64), partial(_square, 64)))
     out += [_body(name, build(), None) for name, build in BODIES.items()]
     out += [_body(name, build(), opts) for name, (build, opts) in MAPPED.items()]
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
+
+
+def _square(n: int) -> list[Array]:
+    """Two matrices of small whole numbers, and an output of 0xff bytes."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, n * n).astype(np.float32) for _ in range(2))
+    return [a, b, np.full(n * n * 4, 0xFF, np.uint8).view(np.float32)]
 
 
 def _example(name: str, example: Example) -> Subject:

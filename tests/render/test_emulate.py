@@ -31,6 +31,8 @@ from uopc.uop.node import UOp, buffer, prod, range_, sink
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, Combine, Ops, ShuffleArg
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 ORDERS = ("forward", "backward", "shuffled(7)")
 NO_CACHE = Config(cache_mb=0)
 

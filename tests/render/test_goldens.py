@@ -12,6 +12,8 @@ import pytest
 
 from tests.rendered import EXAMPLES, SUFFIX, hand_written, texts
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM_KERNELS = 12
 

@@ -24,6 +24,8 @@ from uopc.uop.node import UOp, prod
 from uopc.uop.numbers import Array
 from uopc.uop.ops import Ops
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 GUARD = 64  # elements of the small arrays that nothing may touch, on both sides
 LOOP = re.compile(r"for \((int|long long) (\w+) = 0; \2 < (\d+); ")
 

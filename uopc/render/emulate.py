@@ -75,8 +75,10 @@ class EmulationRenderer(MeetingRenderer):
         checked: bool = False,
         traced: bool = False,
         mutated: bool = False,
+        elide: bool = True,
     ) -> None:
-        super().__init__(program, name, checked, traced, mutated)
+        """elide: leave out checks that the program's intervals prove; the verdict is the same."""
+        super().__init__(program, name, checked, traced, mutated, elide)
         if _OURS.fullmatch(name):
             raise UsageError(
                 f"a kernel cannot be called {name!r}: emulation uses that name; choose another"

@@ -17,6 +17,7 @@ from uopc.errors import UsageError
 from uopc.kernel import Do, Item, Let, ProgramTree, Scope
 from uopc.render.base import PRIMARY, UNARY, Text, shared_layout
 from uopc.render.c import CRenderer
+from uopc.render.intervals import calm_loads
 from uopc.render.operands import operands
 from uopc.render.shadow import Shadow, shadows
 from uopc.render.written import unproven_registers
@@ -43,10 +44,13 @@ class LaneRenderer(CRenderer):
     language = "emulated"
     vectorised = False
 
-    def __init__(self, program: ProgramTree, name: str, checked: bool, traced: bool) -> None:
+    def __init__(
+        self, program: ProgramTree, name: str, checked: bool, traced: bool, elide: bool
+    ) -> None:
         super().__init__(program, name)
         self.checked, self.traced = checked or traced, traced
-        self.shadows = shadows(program)
+        self.calm = calm_loads(program) if self.checked and elide else frozenset()
+        self.shadows = shadows(program, self.calm)
         self.numbers = {m: n for n, m in enumerate(self.shadows)}
         self.offsets, self.shared_bytes = shared_layout(program)
         self.dynamic = self._dynamic_registers() if self.checked else set()
@@ -94,6 +98,7 @@ class LaneRenderer(CRenderer):
         else:
             shared = "emu_read_one" if m.one_by_one else "emu_read"
             how = "emu_input" if not m.written and _space(index) is AddrSpace.GLOBAL else shared
+            how = "emu_calm_read" if u in self.calm else how
         return f"{how}({arguments})"
 
     def _register(self, index: UOp, width: int, u: UOp, write: bool) -> str:

@@ -6,7 +6,7 @@ checked, so none crosses one, and one stamp a granule is exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,26 +76,29 @@ class Shadow:
         return lanes + wgmma + bulk, lanes, lanes + wgmma
 
 
-def shadows(program: ProgramTree) -> dict[UOp, Shadow]:
-    """By memory: BUFFERs in slot order, then ALLOCs in the order of their declarations."""
+def shadows(program: ProgramTree, calm: Collection[UOp] = ()) -> dict[UOp, Shadow]:
+    """By memory: BUFFERs in slot order, then ALLOCs in the order of their declarations.
+
+    calm: LOADs that leave no stamp.
+    """
     order = toposort(program.sink)
     buffers = sorted((u for u in order if u.op is Ops.BUFFER), key=lambda u: u.arg.slot)
     allocs = [item.alloc for item in program.walk() if isinstance(item, Declare)]
     found = {m: Shadow(m) for m in (*buffers, *allocs)}
     for u in order:
-        _touch(u, found)
+        _touch(u, found, u in calm)
     for m, shadow in found.items():
         if m.arg.shape == () or not (shadow.written or shadow.read):
             shadow.granule = min(WIDEST_GRANULE, shadow.item_bytes)
     return found
 
 
-def _touch(u: UOp, found: dict[UOp, Shadow]) -> None:
+def _touch(u: UOp, found: dict[UOp, Shadow], is_calm: bool) -> None:
     """Enter the accesses of one node."""
     if u.op is Ops.LOAD:
         at = found[memory(u.src[0])]
         at.touch(_width(u), write=False)
-        at.by_lanes = True
+        at.by_lanes |= not is_calm
     elif u.op is Ops.STORE:
         found[memory(u.src[0])].touch(_width(u), write=True)
     elif u.op is Ops.ATOMIC:

@@ -41,8 +41,9 @@ class WarpRenderer(LaneRenderer):
         checked: bool = False,
         traced: bool = False,
         mutated: bool = False,
+        elide: bool = True,
     ) -> None:
-        super().__init__(program, name, checked, traced)
+        super().__init__(program, name, checked, traced, elide and not mutated)
         self.mutated = mutated
         self.threads = program.launch.threads
         self.warps = -(-self.threads // WARP)

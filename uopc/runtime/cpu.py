@@ -4,8 +4,9 @@ A cached kernel is mapped from its cache file without running or parsing anythin
 millisecond; the GIL is released while it runs, so any thread may call it.
 
 Emulated kernels whose threads meet call the emulator's runtime (`emulated.h`), which is compiled
-once and stays loaded.  Where tcc is installed it compiles those that have little to do: it needs
-milliseconds for what takes gcc a quarter of a second, and gives the same bits.
+once and stays loaded.  Those that have little to do cost more to compile than to run: tcc compiles
+them where it is installed, in milliseconds, else the C compiler without optimisation, in half of
+the time that it takes with.  All give the same bits.
 """
 
 from __future__ import annotations
@@ -58,9 +59,12 @@ _RUNTIME_FOLDER = Path(__file__).parent
 #: tiles and boxes are worked on here, so that they are quick whatever compiles the kernel
 _RUNTIME_FLAGS = ("-O3", *FLAGS)
 QUICK_COMPILER = "tcc"
-#: statements that a kernel may do for tcc to be worth it: it runs them some 10 times as slowly
-QUICK_WORK = 1_000_000
 _QUICK_FLAGS = ("-shared", "-w")
+#: of any other C compiler; of gcc -O1 saves a quarter of the time that this does
+_UNOPTIMISED = ("-O0",)
+#: statements that a kernel may do for one of the two to be worth it: tcc's code needs some 10 times
+#: as long for them, that of gcc -O0 3 to 5 times
+QUICK_WORK = 1_000_000
 _OPENMP = "#pragma omp"
 #: gcc before 13.3 loads the wrong elements where it turns several conditional loads of a loop into
 #: permuted masked ones (its bug 114375); without if-conversion it makes no masked loads
@@ -155,7 +159,8 @@ def load(
     compiler, flags = _compiler_for(text, language, config, work)
     openmp = _OPENMP in text
     emulator = needs_runtime(text)
-    conditional = _CONDITIONAL_ACCESS.search(text) is not None and flags[0] not in _QUICK_FLAGS
+    optimises = flags[0] not in (*_QUICK_FLAGS, *_UNOPTIMISED)
+    conditional = optimises and _CONDITIONAL_ACCESS.search(text) is not None
     threads = config.threads if openmp else 0
     known = (*flags, *([_NO_MASKED_LOADS] * conditional), *([_headers()] * emulator))
     key = cache_key("so", text, known, compiler.identity)
@@ -180,13 +185,13 @@ def load(
 def _compiler_for(
     text: str, language: str, config: Config, work: int | None
 ) -> tuple[Compiler, tuple[str, ...]]:
-    """The compiler of a kernel and its flags: tcc where that is there, asked for or quicker."""
+    """The compiler of a kernel and its flags: what takes least to compile and run it."""
     emulator = needs_runtime(text)
     mine = ("-I", os.fspath(_RUNTIME_FOLDER)) if emulator else ()
     little = language == "emulated" and work is not None and work <= QUICK_WORK
     if not config.cc.strip() and little and shutil.which(QUICK_COMPILER):
         return _find(QUICK_COMPILER), (*_QUICK_FLAGS, *mine, *_LIBRARIES)
-    optimise = OPTIMISE["emulated" if emulator else language]
+    optimise = _UNOPTIMISED if little else OPTIMISE["emulated" if emulator else language]
     openmp = ("-fopenmp",) if _OPENMP in text else ()
     return find_compiler(config), (*optimise, *FLAGS, *openmp, *mine, *_LIBRARIES)
 

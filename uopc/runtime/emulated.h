@@ -166,6 +166,18 @@ static inline void* emu_shared_read(EmuWarp* W, EmuMemory* m, unsigned char* dat
   return data + at;
 }
 
+/* Where nothing stores between two barriers (`uopc/render/intervals.py`). */
+static inline void* emu_undisturbed_read(EmuWarp* W, EmuMemory* m, unsigned char* data,
+                                         const EmuStamp* writes, long long bytes, int shift,
+                                         long long at, int width, int proven, EmuStamp me) {
+  if (EMU_RARE(emu_wrong_place(at, width, bytes, proven)))
+    return emu_outside(W, m, at, width, me, 0);
+  const long long first = at >> shift;
+  for (int k = 0; k < width >> shift; ++k)
+    if (EMU_RARE(!writes[first + k])) emu_read_slowly(W, m, first + k, me);
+  return data + at;
+}
+
 /* The value is still in the writer's hand. */
 static inline void* emu_shared_write(EmuWarp* W, EmuMemory* m, unsigned char* data,
                                      EmuStamp* writes, EmuStamp* reads, long long bytes, int shift,
@@ -241,6 +253,9 @@ static inline void* emu_inside(EmuWarp* W, EmuMemory* m, unsigned char* data, lo
 #define emu_read(x, width, at, proven, place)                                                    \
   emu_shared_read(W, x##_memory, (unsigned char*)x, x##_writes, x##_reads, x##_bytes, x##_shift, \
                   x##_readers, x##_exact, at, width, proven, EMU_AT(place), own)
+#define emu_calm_read(x, width, at, proven, place)                                            \
+  emu_undisturbed_read(W, x##_memory, (unsigned char*)x, x##_writes, x##_bytes, x##_shift, at, \
+                       width, proven, EMU_AT(place))
 #define emu_write(x, width, at, proven, place, value)                                             \
   emu_shared_write(W, x##_memory, (unsigned char*)x, x##_writes, x##_reads, x##_bytes, x##_shift, \
                    x##_readers, at, width, proven, EMU_AT(place), value)

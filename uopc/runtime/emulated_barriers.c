@@ -136,11 +136,10 @@ void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long lo
     misuse(W, mask, place, memory, index, MBARRIER_INITIALISED_TWICE, barrier);
   barrier->count = barrier->pending = (int)count;
   barrier->initialised = 1;
-  barrier->waited = 0;
   barrier->bytes = 0;
   barrier->phase = barrier->awaited = barrier->loading = 0;
   barrier->passed_count = 0;
-  barrier->fenced = barrier->early = 0;
+  barrier->fenced = barrier->early = barrier->early_phase = 0;
   barrier->by = emu_me(W, emu_first(mask)) | (EmuStamp)place << EMU_PLACE_SHIFT;
   if (!run->checked) return;
   memset(barrier->gathered, 0, sizeof(unsigned) * (size_t)(VECTORS_OF_MBARRIER * run->slots));
@@ -206,13 +205,14 @@ void complete_phase(EmuRun* run, Mbarrier* barrier) {
 }
 
 /* Do these clocks say that a phase has ended, since someone has waited for it or since all its
- * arrivals are known? */
+ * arrivals are known?  Arrivals say nothing of bytes that have not come. */
 static int knows_phase(const EmuWarp* W, int lane, const Mbarrier* barrier, unsigned phase,
                        const unsigned* arrivals) {
   const EmuRun* run = run_of(W);
   const unsigned* known = known_by(W, lane);
   const int slot = run->mbarrier_slots + (int)(barrier - run->mbarriers);
   if (known[slot] >= phase) return 1;
+  if (barrier->loading) return 0;
   for (int i = 0; i < run->used_slots; ++i) {
     if (i == slot || known[i] >= arrivals[i]) continue;
     const Elected* who = &run->elects[i];
@@ -224,13 +224,16 @@ static int knows_phase(const EmuWarp* W, int lane, const Mbarrier* barrier, unsi
 }
 
 /* An arrival whose lane does not know that the phase before has ended might count for that one, in
- * place of another lane's; who waits for that phase would then not be ordered after the other. */
+ * place of another lane's; who waits for that phase would then not be ordered after the other, and
+ * where bytes hold the phase open it might be one too many. */
 static void check_early(EmuWarp* W, unsigned mask, int place, Mbarrier* barrier) {
   EmuRun* run = run_of(W);
   for (int l = 0; l < W->lanes && barrier->phase; ++l) {
     if (!(mask >> l & 1) || knows_phase(W, l, barrier, barrier->phase, barrier->arrived)) continue;
     barrier->early = emu_me(W, l) | (EmuStamp)place << EMU_PLACE_SHIFT;
-    if (barrier->waited) report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
+    barrier->early_phase = barrier->phase;
+    if (barrier->awaited || barrier->loading)
+      report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
     return;
   }
 }
@@ -243,6 +246,8 @@ void emu_arrive(EmuWarp* W, unsigned mask, int place, int memory, long long inde
   if (!barrier) return;
   if (run->checked) {
     check_early(W, mask, place, barrier);
+    if (bytes && barrier->early)
+      report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
     publish(W, barrier->gathered, mask);
     tick(W);
   }
@@ -263,8 +268,6 @@ void emu_mbarrier_wait(EmuWarp* W, unsigned mask, int place, int memory, long lo
   EmuRun* run = run_of(W);
   Mbarrier* barrier = mbarrier_at(W, mask, place, memory, index);
   if (!barrier) return;
-  barrier->waited = 1;
-  if (barrier->early) report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
   W->waiting = (EmuWaiting){.what = WAITS_FOR_MBARRIER,
                             .place = place,
                             .number = (int)(barrier - run->mbarriers),
@@ -298,6 +301,8 @@ static int phase_has_passed(EmuWarp* W) {
     report_mbarrier(run, barrier, emu_me(W, l) | place, MBARRIER_PARITY_ALIAS);
     break;
   }
+  if (barrier->phase && barrier->early && barrier->phase <= barrier->early_phase)
+    report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
   if (barrier->awaited < barrier->phase) barrier->awaited = barrier->phase;
   learn(W, barrier->released, waiting->mask);
   if (waiting->mask == W->full) {

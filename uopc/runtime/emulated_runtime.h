@@ -138,7 +138,7 @@ typedef struct {
 } Passed;
 
 typedef struct {
-  int count, pending, initialised, waited;
+  int count, pending, initialised;
   long long bytes;    /* expected and not yet there */
   unsigned phase;     /* completed ones */
   unsigned awaited;   /* somebody has waited for those up to this */
@@ -147,6 +147,7 @@ typedef struct {
   EmuStamp by;        /* its initialisation */
   EmuStamp fenced;    /* the fence of the lane that initialised it */
   EmuStamp early;     /* an arrival that another order may count for an earlier phase */
+  unsigned early_phase; /* that of this order */
   unsigned* gathered; /* clocks of those that have arrived */
   unsigned* released; /* as the last phase ended */
   unsigned* arrived;  /* the same without the barrier's own slot */

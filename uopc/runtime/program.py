@@ -106,8 +106,9 @@ class Program:
         if source.language != "emulated" or not cpu.needs_runtime(source):
             if options is not None and (options.order, options.lanes) != ("forward", "forward"):
                 raise UsageError(
-                    f"kernel {self.name} was rendered as plain loops, which run forward. Render "
-                    f"it with order={options.order!r}, or with check=True."
+                    f"kernel {self.name} was rendered as plain loops, whose threads run forward: "
+                    f"order={options.order!r} and lanes={options.lanes!r} have no meaning there. "
+                    "Leave them out, or render it with check=True, which has every order."
                 )
             kernel(addresses)
             return Outcome()
