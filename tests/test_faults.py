@@ -153,6 +153,10 @@ with c.loop(range_(4, 3)) as j:
     second = c.load(tile.index(j * 16 + 15 - t))
     c.store(y.index(t), second)
 """
+DATA_INDEX = """\
+row = x.index(t).load().cast(dtypes.i32) * 65536 * 65536
+first = c.store(y.index(row.cast(dtypes.index) + t), 1.0)
+"""
 BLOCKS = "first = c.store(y.index(t), x.index(t).load() + b.cast(dtypes.f32))\n"
 ALL_TO_ONE = "first = c.store(y.index(t // 64), x.index(t).load())\n"
 ROLES = """\
@@ -401,8 +405,12 @@ CASES: dict[str, tuple[str, Says]] = {
     "unwritten-one": (TURN, said(FaultKind.UNWRITTEN, on="y", element=63)),
     "unwritten-several": (TURN, said(FaultKind.UNWRITTEN, on="y", element=62, detail=(2,))),
     "index-overflow": (
-        TURN,
-        said(FaultKind.INDEX_OVERFLOW, "first", "tile", detail=(4294967296, 32)),
+        DATA_INDEX,
+        said(FaultKind.INDEX_OVERFLOW, "first", "y", element=3, detail=((3 << 32) + 3, 32)),
+    ),
+    "index-overflow-far": (
+        DATA_INDEX,
+        said(FaultKind.INDEX_OVERFLOW, "first", "y", element=3, detail=(3 << 70, 64)),
     ),
     # ---- meetings
     "barrier-part-of-a-warp": (

@@ -359,6 +359,42 @@ def test_threads_of_a_cpu_take_shares_that_need_no_guard() -> None:
     assert "< 1000003" in prime
 
 
+# ---- checked calls
+@pytest.mark.parametrize("target", ["emulated", "sm_90a"])
+@pytest.mark.parametrize("check", [True, False])
+def test_check_is_what_is_asked_for(no_gpu: None, target: str, check: bool) -> None:
+    """Else what the environment says."""
+    body = X.reduce(Ops.ADD, 1)
+    with environment(UOPC_CHECK=str(int(not check))):
+        kernel = uopc.compile(body, target=target, check=check)
+        usual = uopc.compile(body, target=target)
+    assert kernel.steps[0].runs.checked is check and usual.steps[0].runs.checked is not check
+    assert ("emu_output(" in kernel.source) is (check and target == "emulated")
+    assert np.array_equal(kernel(A), A.sum(1))
+
+
+def test_every_step_is_checked(no_gpu: None) -> None:
+    opts = Opts(gpu=True, blocks={1: 3}, local={1: 32})
+    kernel = uopc.compile(param(0, 2, 960).reduce(Ops.ADD, 1), opts, "emulated", check=True)
+    assert [step.runs.checked for step in kernel.steps] == [True, True]
+
+
+def test_what_is_not_emulated_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError) as error:
+        uopc.compile(X + 1.0, target="cpu", name="axpy", check=True)
+    assert str(error.value) == (
+        "kernel axpy is to be checked (check=True), but would be native code without GPU threads: "
+        "only emulated kernels are checked. Compile it with target='emulated', or pass its body to "
+        "uopc.check."
+    )
+    assert uopc.compile(X + 1.0, target="cpu", check=False).device == "cpu"
+    monkeypatch.setattr(cuda, "why_unusable", lambda: "")
+    monkeypatch.setattr(cuda, "device_target", lambda: named_target("sm_90a"))
+    for target in ("cuda", "sm_90a"):
+        with pytest.raises(UsageError, match="would be launched on this machine's sm_90a: only"):
+            uopc.compile(X + 1.0, target=target, check=True)
+
+
 # ---- bodies and Opts that do not fit
 def test_what_is_no_body() -> None:
     with pytest.raises(UsageError, match=r"there is no body: pass a UOp, or a list of them"):

@@ -116,7 +116,12 @@ class Kernel:
         """
         step = self._only("source")
         return render_for(
-            step.program, step.source.name, step.source.language, self.target, origins=True
+            step.program,
+            step.source.name,
+            step.source.language,
+            self.target,
+            origins=True,
+            check=step.source.checked,
         )
 
     @property
@@ -222,11 +227,16 @@ class Kernel:
 
 
 def render_for(
-    tree: ProgramTree, name: str, language: str, on: Target, origins: bool = False
+    tree: ProgramTree,
+    name: str,
+    language: str,
+    on: Target,
+    origins: bool = False,
+    check: bool = False,
 ) -> Source:
-    """The text of a kernel in one language."""
+    """The text of a kernel in one language; check: of an emulation, checked text."""
     if language == "cuda":
         return render_cuda(tree, name, on, origins)
     if language == "c":
         return render_c(tree, name, origins)
-    return render_emulated(tree, name, target=on, origins=origins)
+    return render_emulated(tree, name, target=on, origins=origins, check=check)

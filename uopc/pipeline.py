@@ -128,6 +128,7 @@ def compile(
     target: str | Target | None = None,
     name: str = "kernel",
     numerics: Numerics = USUAL,
+    check: bool | None = None,
 ) -> Kernel:
     """A shaped body, or several, to a kernel that runs.
 
@@ -141,12 +142,15 @@ def compile(
         cuda where it is usable, else emulated.
     name: of the kernel in its source.
     numerics: what its numbers are beside the body, whatever Opts are chosen.
+    check: of a kernel that is emulated, whether its calls raise races, stray accesses and the like
+        (`uopc.faults`); None: as UOPC_CHECK says.
 
     Raises UsageError, TargetError or ToolchainError that names the value and the option to change,
     and SpecError where the body is loop IR.
     """
     bodies = _shaped(body)
     how, language, on = _where(target)
+    way = _Way(how, language, on, numerics, _checked(check, name, how, on))
     free = _free_slot(bodies)
     outs = _outs(bodies)
     if opts is not None and opts.gpu != on.is_gpu:
@@ -161,9 +165,33 @@ def compile(
         root = facts.root
         ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
     steps, partials = _first_that_fits(
-        root, ranked, free + len(bodies), name, how, language, on, numerics, chosen=opts is None
+        root, ranked, free + len(bodies), name, way, chosen=opts is None
     )
     return Kernel(steps, how, on, bodies, outs, partials, numerics)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What the steps of a kernel are made for, whatever their Opts."""
+
+    device: str
+    language: str
+    target: Target
+    numerics: Numerics
+    check: bool
+
+
+def _checked(asked: bool | None, name: str, how: str, on: Target) -> bool:
+    """Are calls checked?  Raises UsageError where that is asked of what cannot be."""
+    if how == "emulated":
+        return config.current().check if asked is None else asked
+    if not asked:
+        return False
+    here = f"launched on this machine's {on}" if on.is_gpu else "native code without GPU threads"
+    raise UsageError(
+        f"kernel {name} is to be checked (check=True), but would be {here}: only emulated kernels "
+        "are checked. Compile it with target='emulated', or pass its body to uopc.check."
+    )
 
 
 def _where(target: str | Target | None) -> tuple[str, str, Target]:
@@ -188,10 +216,7 @@ def _first_that_fits(
     ranked: Sequence[Opts],
     slot: int,
     name: str,
-    how: str,
-    language: str,
-    on: Target,
-    numerics: Numerics,
+    way: _Way,
     chosen: bool,
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
@@ -199,12 +224,12 @@ def _first_that_fits(
     refused: TargetError | None = None
     for opts in ranked:
         try:
-            made = _steps(root, opts, slot, name, how, language, on, numerics)
+            made = _steps(root, opts, slot, name, way)
         except TargetError as error:
             refused = error
             continue
         first = first or made
-        if not chosen or language != "cuda" or not any(_spills(s) for s in made[0]):
+        if not chosen or way.language != "cuda" or not any(_spills(s) for s in made[0]):
             return made
     if first is None:
         assert refused is not None
@@ -218,14 +243,7 @@ def _spills(step: Step) -> bool:
 
 
 def _steps(
-    root: UOp,
-    opts: Opts,
-    slot: int,
-    name: str,
-    how: str,
-    language: str,
-    on: Target,
-    numerics: Numerics,
+    root: UOp, opts: Opts, slot: int, name: str, way: _Way
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """One step, or one per half of a reduction split over the grid."""
     steps: list[Step] = []
@@ -234,25 +252,20 @@ def _steps(
     while split_axis(root, opts) is not None:
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
-        steps.append(_step(first, mine, f"{name}_part{len(steps)}", how, language, on, numerics))
+        steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
         facts = KernelFacts.of_indexed(root)
-        opts = choose_gpu.rank(facts, choose_gpu.Aim(on, split=False))[0]
-    steps.append(_step(root, opts, name, how, language, on, numerics))
+        opts = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=False))[0]
+    steps.append(_step(root, opts, name, way))
     return tuple(steps), partials
 
 
-def _step(
-    root: UOp, opts: Opts, name: str, how: str, language: str, on: Target, numerics: Numerics
-) -> Step:
+def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:
     trace: Trace = [("index", root)]
-    sink = lower(root, opts, trace, numerics)
+    sink = lower(root, opts, trace, way.numerics)
     tree = linearize(sink)
-    source = render_for(tree, name, language, on)
-    runs = (
-        render_for(tree, name, "emulated", on)
-        if (how, language) == ("emulated", "cuda")
-        else source
-    )
+    source = runs = render_for(tree, name, way.language, way.target, check=way.check)
+    if (way.device, way.language) == ("emulated", "cuda"):
+        runs = render_for(tree, name, "emulated", way.target, check=way.check)
     return Step(sink, opts, tree, source, runs, tuple(trace))
 
 

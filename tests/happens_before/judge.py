@@ -36,10 +36,14 @@ def relation(a: Access, b: Access, history: History) -> int:
     if history.before(b.event, a.event):
         a, b = b, a
     elif not history.before(a.event, b.event):
-        return UNORDERED
+        return ORDERED if _handed(a, b, history) or _handed(b, a, history) else UNORDERED
     if b.fenced is not None and a.fenced is None and not b.fenced >> a.event & 1:
         return UNFENCED
     return ORDERED
+
+
+def _handed(a: Access, b: Access, history: History) -> bool:
+    return any(history.before(event, b.event) for event in a.handed)
 
 
 def _pairs(

@@ -25,7 +25,8 @@ class Access:
     """One access of one thread, or of one asynchronous operation that it asked for.
 
     event: see history; fenced: None for an ordinary access, else the events of ordinary accesses
-    that an asynchronous one may follow.
+    that an asynchronous one may follow; handed: of an atomic, first events after fences that it is
+    before (fences.py).
     """
 
     does: Does
@@ -35,6 +36,7 @@ class Access:
     thread: int
     engine: str = "thread"
     fenced: int | None = None
+    handed: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

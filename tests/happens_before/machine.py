@@ -8,7 +8,8 @@ depend on the order in which things were done here.
 
 Rules, where a kernel's text alone does not say what holds (CUDA C++ Programming Guide; PTX ISA):
 - lanes of a warp are ordered by __syncwarp and by barriers only; shuffles, votes, warp reductions
-  and atomics order nothing, but lanes that take part wait for each other;
+  order nothing, but lanes that take part wait for each other;
+- fences of memory order by atomics (fences.py); atomics alone order nothing;
 - a barrier of the block is met by all its threads at one place, in one iteration; a NAMED one by
   whole warps; members of a warp operation meet at one place;
 - cp.async is ordered before its own thread once a wait for its group has returned; bulk copies into
@@ -27,6 +28,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tests.happens_before.fences import Fences, Made
 from tests.happens_before.flat import Kind, Line, flatten
 from tests.happens_before.history import History, Knowledge
 from tests.happens_before.judge import judge
@@ -35,6 +37,7 @@ from tests.happens_before.mbarriers import AMBIGUOUS, MBarrier, Use
 from tests.happens_before.scalars import Function, Value, constant, function, to_python
 from uopc.dtype import AddrSpace
 from uopc.kernel import Axis, Dims, ProgramTree
+from uopc.render.operands import operands
 from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.numbers import canonical_nan
 from uopc.uop.ops import (
@@ -170,6 +173,9 @@ class _Machine:
         self.history, self.log = History(), Log()
         self.lines = flatten(program)
         self.nodes = toposort(program.sink)
+        self.fences = Fences(self.history)
+        values = [u for u in self.nodes if u.op not in (Ops.END, Ops.SINK)]
+        self.wanted = {s for u in values for s in operands(u)}
         self.cells: dict[tuple[UOp, int], list[Value]] = {}
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
         self.named: dict[tuple[int, int], _Named] = {}
@@ -441,6 +447,8 @@ class _Thread:
         block = self.home(m)
         for n, element in enumerate(elements):
             self.machine.log.add(m, block, element, access, None if values is None else values[n])
+            if access.does is Does.WRITE:
+                self.machine.fences.written((m, block, element))
 
     # ---- effects on memory
     def store(self, u: UOp) -> None:
@@ -452,7 +460,9 @@ class _Thread:
         m, element = memory(u.src[0]), self.values[u.src[0]]
         self.values[u] = 0
         if self._inside(u, m, element, 1):
-            self.touch(m, (element,), self.access(Does.ATOMIC, u))
+            access, cell = self.access(Does.ATOMIC, u), (m, self.home(m), element)
+            self.touch(m, (element,), access)
+            self.machine.fences.atomic(cell, access, u in self.machine.wanted)
             cells = self.machine.cells_of(m, self.home(m))
             self.values[u] = cells[element]
             cells[element] = _combined(u, cells[element], [self.values[s] for s in u.src[1:]])
@@ -607,7 +617,11 @@ class _Thread:
     def fence(self, u: UOp) -> None:
         self.close()
         k = self.knowledge
-        if u.arg is Fence.PROXY_ASYNC:
+        if u.arg in (Fence.BLOCK, Fence.DEVICE):
+            device, fences = u.arg is Fence.DEVICE, self.machine.fences
+            self.learn(fences.acquired(k, self.block, device))
+            fences.add(Made(self.event, self.block, device, self.knowledge))
+        elif u.arg is Fence.PROXY_ASYNC:
             self.knowledge = k | Knowledge(fenced=self.own, announced=self.inits)
         elif u.arg is Fence.MBAR_INIT:
             self.knowledge = k | Knowledge(announced=self.inits)

@@ -354,8 +354,13 @@ def test_threads_may_run_a_kernel_at_once(rng: np.random.Generator) -> None:
         assert_same(a, b)
 
 
-@pytest.mark.skipif(shutil.which("tcc") is None, reason="needs the compiler tcc")
-def test_tcc_gives_the_same_bits(rng: np.random.Generator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["tcc", "gcc -O0 -fPIC -ffp-contract=off -march=native"])
+def test_quick_compilers_give_the_same_bits(
+    rng: np.random.Generator, tmp_path: Path, compiler: str
+) -> None:
+    words = compiler.split()
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"needs the compiler {words[0]}")
     x = noise(rng, 6, 300)
     body = par(0, 6, 300)
     top = body.reduce(Combine.MAX, 1)
@@ -365,7 +370,7 @@ def test_tcc_gives_the_same_bits(rng: np.random.Generator, tmp_path: Path) -> No
     file, library = tmp_path / "kern.c", tmp_path / "kern.so"
     file.write_text(source)
     headers = str(Path(cpu.__file__).parent)
-    subprocess.run(["tcc", "-shared", "-I", headers, "-o", library, file, "-lm"], check=True)
+    subprocess.run([*words, "-shared", "-I", headers, "-o", library, file, "-lm"], check=True)
     cpu.load_runtime(NO_CACHE)
     outs = [np.zeros(p.size, p.dtype.numpy) for p in source.params if p.written]
     arguments = (ctypes.c_void_p * (2 + len(outs)))(*(a.ctypes.data for a in (x, *outs)), None)

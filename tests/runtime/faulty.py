@@ -146,6 +146,17 @@ def outside_by_data(c: Cursor, warp: UOp, lane: UOp, block: UOp, x: UOp, y: UOp)
     c.store(y.index((at + 1).maximum(0)), 1.0)
 
 
+def wrapping_index(gate: int = 32) -> Build:
+    """x holds 0, 1, 2 ...: a row has 2**32 elements, of which i32 makes none."""
+
+    def build(c: Cursor, warp: UOp, lane: UOp, block: UOp, x: UOp, y: UOp) -> None:
+        row = x.index(lane).load().cast(dtypes.i32) * (1 << 16) * (1 << 16)
+        c.store(y.index(row.cast(dtypes.index) + lane), 1.0, gate=lane < gate)
+        c.store(y.index(lane), 1.0)
+
+    return build
+
+
 def misaligned(c: Cursor, warp: UOp, lane: UOp, block: UOp, x: UOp, y: UOp) -> None:
     r = alloc(AddrSpace.REG, size=2)
     c.store(r.index(0), 1.0)
@@ -444,6 +455,8 @@ CASES = (
     Case("one element outside", "BOUNDS", outside),
     Case("gates keep it inside", "ok", outside_but_gated),
     Case("an index from data", "BOUNDS", outside_by_data),
+    Case("an index that wraps", "INDEX_OVERFLOW", wrapping_index()),
+    Case("a gate before it wraps", "ok", wrapping_index(gate=1)),
     Case("pairs at odd places", "MISALIGNED", misaligned, size=96),
     Case("equal values", "SAME_VALUE", two_lanes(lambda lane: UOp.const(1.0, dtypes.f32)), size=16),
     Case("unequal values", "RACE", two_lanes(lambda lane: lane.cast(dtypes.f32)), size=16),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +104,25 @@ def test_a_second_process_loads_within_two_milliseconds(tmp_path: Path) -> None:
         for _ in range(5)
     )
     assert best < 2e-3
+
+
+def test_what_has_little_to_do_is_compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By tcc where it is installed, else without optimisation; all else is optimised."""
+    installed = {"gcc": sys.executable, "tcc": sys.executable}
+    monkeypatch.setattr(shutil, "which", lambda name: installed.get(Path(name).name))
+    cpu._find.cache_clear()
+    little = (("emulated", cpu.QUICK_WORK), ("emulated", 0))
+    more = (("emulated", cpu.QUICK_WORK + 1), ("emulated", None), ("c", 0))
+
+    def optimised(cc: str, kinds: Iterable[tuple[str, int | None]]) -> set[str]:
+        found = (cpu._compiler_for("", language, Config(cc=cc), work) for language, work in kinds)
+        return {next((f for f in flags if f.startswith("-O")), "tcc") for _, flags in found}
+
+    assert optimised("", little) == {"tcc"} and optimised("", more) == {"-O2", "-O3"}
+    assert optimised("gcc", little) == {"-O0"}
+    del installed["tcc"]
+    assert optimised("", little) == {"-O0"} and optimised("", more) == {"-O2", "-O3"}
+    cpu._find.cache_clear()
 
 
 def test_numbers_stay_as_written(tmp_path: Path) -> None:

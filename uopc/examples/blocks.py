@@ -181,7 +181,8 @@ def claim(grid: int = 2, places: int = 8) -> UOp:
 def last_block(grid: int = 6) -> UOp:
     """A sum over the grid in one launch: the block that finishes last adds up what all have left.
 
-    The fence makes a block's partial sum visible before its ticket is.
+    A block stores its partial sum, fences, and draws a ticket; who draws the last one fences, and
+    after that loads them all: fences on both sides of an atomic order blocks.
     x (grid * 32,) i32; partial (grid,) i32; tickets (1,) i32, zero at first; total (1,) i32.
     """
     x, partial = buffer(0, dtypes.i32, (grid * WARP,)), buffer(1, dtypes.i32, (grid,))
@@ -191,15 +192,14 @@ def last_block(grid: int = 6) -> UOp:
     c = Cursor()
     mine = c.load(x.index(block * WARP + lane)).warp_reduce(Combine.ADD)
     with c.when(lane < 1):
-        c.atomic(Atomic.EXCHANGE, partial.index(block), mine)
+        c.store(partial.index(block), mine)
         c.fence(Fence.DEVICE)
         ticket = c.atomic(Atomic.ADD, tickets.index(0), 1)
         with c.when(ticket.eq(grid - 1)):
             c.fence(Fence.DEVICE)
             c.store(result.index(0), 0)
             with c.loop(loop(grid)) as k:
-                one = c.atomic(Atomic.ADD, partial.index(k), 0)
-                c.store(result.index(0), c.load(result.index(0)) + one)
+                c.store(result.index(0), c.load(result.index(0)) + c.load(partial.index(k)))
             c.store(total.index(0), c.load(result.index(0)))
     return c.sink()
 

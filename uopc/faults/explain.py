@@ -244,12 +244,12 @@ def _unwritten(c: Case) -> Facts:
 
 
 def _index_overflow(c: Case) -> Facts:
-    value = c.raw.detail[0] if c.raw.detail else "it"
-    bits = c.raw.detail[1] if len(c.raw.detail) > 1 else 32
+    value, bits = c.raw.detail
+    meant = value if abs(value) < 1 << 64 else f"about {float(value):.3g}"
     return c.facts(
-        f"index of {c.memory}" if c.m is not None else "index",
-        f"{value} does not fit the int{bits} that the CUDA text has for it",
-        hint="compute it in dtypes.index, as wide as its bounds ask for; data integers wrap",
+        f"index of {c.memory}",
+        f"it should be {meant}, and arithmetic in int{bits} gives {c.flat}",
+        hint="compute it in dtypes.index, as wide as its bounds ask for: cast to that first",
     )
 
 

@@ -13,7 +13,7 @@ from uopc.faults.errors import Access
 from uopc.faults.standing import Between, Standing, between
 from uopc.faults.words import THREAD, called, range_text
 from uopc.uop.node import UOp
-from uopc.uop.ops import BarrierArg, BarrierScope, Engine, Ops
+from uopc.uop.ops import BarrierArg, BarrierScope, Engine, Fence, Ops
 
 BULK, CP_ASYNC, WGMMA = "bulk", "cp.async", "wgmma"
 #: engines whose accesses go by the asynchronous proxy
@@ -69,10 +69,7 @@ def what_orders(m: Meeting, where: Mapping[UOp, Standing]) -> str:
     """One sentence: what has to stand between the two, and where."""
     first, second = m.first, m.second
     if first.block != second.block:
-        return (
-            "blocks of one launch run in any order: let one block own the element, use an atomic, "
-            "or make two kernels"
-        )
+        return _between_blocks(m, where)
     if first.engine != THREAD or second.engine != THREAD:
         return _asynchronous(m, where)
     if first.node is second.node and m.loop is None:
@@ -83,6 +80,33 @@ def what_orders(m: Meeting, where: Mapping[UOp, Standing]) -> str:
     if "atomic" in (first.kind, second.kind):
         return f"{_meeting_point(m)}; an atomic orders no ordinary access"
     return _meeting_point(m)
+
+
+def _between_blocks(m: Meeting, where: Mapping[UOp, Standing]) -> str:
+    """Fences around an atomic order blocks too, where the kernel has one."""
+    first, second = called(m.first.node), called(m.second.node)
+    usual = (
+        "blocks of one launch run in any order: let one block own the element, use an atomic, "
+        "or make two kernels"
+    )
+    if not any(_is_atomic(u) for u in where):
+        return usual
+    atomics = _between(m, where, _is_atomic)
+    if not atomics:
+        return (
+            f"{usual}; or hand it over: fence({Fence.DEVICE}) and then an atomic by the block that "
+            f"is done, an atomic that finds this and then fence({Fence.DEVICE}) by the next one"
+        )
+    flag = called(atomics[0])
+    fences = [where[u].number for u in _between(m, where, _is_device_fence)]
+    missing = []
+    if not any(n < where[atomics[-1]].number for n in fences):
+        missing.append(f"fence({Fence.DEVICE}) after {first} and before {flag}")
+    if not any(n > where[atomics[0]].number for n in fences):
+        missing.append(f"fence({Fence.DEVICE}) after {flag} and before {second}")
+    if not missing:
+        missing.append(f"do {second} only where the value of {flag} shows that it may")
+    return f"{usual}; or hand it over: {', and '.join(missing)}"
 
 
 def _asynchronous(m: Meeting, where: Mapping[UOp, Standing]) -> str:
@@ -126,6 +150,14 @@ def _between(m: Meeting, where: Mapping[UOp, Standing], wanted: Callable[[UOp], 
 
 def _waits_for_copies(u: UOp) -> bool:
     return u.op is Ops.WAITG and u.arg.engine is Engine.CP_ASYNC
+
+
+def _is_atomic(u: UOp) -> bool:
+    return u.op is Ops.ATOMIC
+
+
+def _is_device_fence(u: UOp) -> bool:
+    return u.op is Ops.FENCE and u.arg is Fence.DEVICE
 
 
 def _is_barrier(u: UOp) -> bool:

@@ -26,7 +26,7 @@ class FaultKind(IntEnum):
     PROXY_FENCE = 11  # ordinary and asynchronous accesses without FENCE(PROXY_ASYNC) between
     UNWAITED = 12  # detail[0]: an Agent whose work a warp has not waited for at its end
     UNWRITTEN = 13  # an element of an output that nobody has written
-    INDEX_OVERFLOW = 14  # an index that does not fit its type on the GPU
+    INDEX_OVERFLOW = 14  # of data integers that make an index; detail: what it should be, bits
     ASSERTION = 15  # an ASSERT whose condition is false
     COPY = 16  # detail[0]: a CopyFault
 

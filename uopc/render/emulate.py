@@ -214,6 +214,7 @@ class EmulationRenderer(MeetingRenderer):
             "checked": int(self.checked),
             "engines": int(self.asynchronous),
             "alone": int(self.apart),
+            "fences": int(self.fences),
             "order": kind,
             "seed": seed,
             "memory_count": len(self.shadows),

@@ -14,9 +14,9 @@ another number of barriers behind them, and each barrier between orders all that
 before all that comes after.  A load that finds nothing written is still a fault.
 
 Where the argument does not hold, no load is named: in kernels with roles, named barriers, or
-barriers of the block in a condition; and of memories that anything but LOAD and STORE touches, since
-engines, tensor cores and atomics have an order of their own.  A text whose barriers can be left out
-one at a time (`mutate`) has no intervals either.
+barriers of the block in a condition; and of memories that anything but LOAD and STORE touches:
+engines, tensor cores and atomics have an order of their own.  A text whose barriers can be left
+out one at a time (`mutate`) has no intervals either.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import UsageError
 from uopc.kernel import Do, Item, Let, ProgramTree, Scope
 from uopc.render.base import PRIMARY, UNARY, Text, shared_layout
-from uopc.render.c import CRenderer
 from uopc.render.intervals import calm_loads
 from uopc.render.operands import operands
+from uopc.render.overflow import IndexRenderer
 from uopc.render.shadow import Shadow, shadows
 from uopc.render.written import unproven_registers
 from uopc.uop.facts import bounds
@@ -38,7 +38,7 @@ _ATOMIC_OPS = {
 }
 
 
-class LaneRenderer(CRenderer):
+class LaneRenderer(IndexRenderer):
     """Statements of a lane, fast or checked.  What surrounds them is the subclass's."""
 
     language = "emulated"
@@ -47,7 +47,7 @@ class LaneRenderer(CRenderer):
     def __init__(
         self, program: ProgramTree, name: str, checked: bool, traced: bool, elide: bool
     ) -> None:
-        super().__init__(program, name)
+        super().__init__(program, name, checked or traced)
         self.checked, self.traced = checked or traced, traced
         self.calm = calm_loads(program) if self.checked and elide else frozenset()
         self.shadows = shadows(program, self.calm)
@@ -55,6 +55,7 @@ class LaneRenderer(CRenderer):
         self.offsets, self.shared_bytes = shared_layout(program)
         self.dynamic = self._dynamic_registers() if self.checked else set()
         self.places: dict[UOp, int] = {}
+        self.wanted = _wanted(program.sink)
         self.loops: list[str] = []  # variables of the loops around, outermost first
         self.unrolls = False  # is the loop that opens one that is unrolled?
         self.stamped = False  # does the text want the lane's stamp?
@@ -79,18 +80,24 @@ class LaneRenderer(CRenderer):
         return self.shadows[memory(u)]
 
     # ---- accesses
-    def _offset(self, index: UOp) -> str:
-        return f"{index.dtype.itemsize}ll * {self.expr(index.src[1], 81)}"
+    def _offset(self, index: UOp, u: UOp, gate: str = "1") -> str:
+        """Bytes from the memory's start to where u accesses it."""
+        return f"{index.dtype.itemsize}ll * {self._index_of(index, u, gate)}"
+
+    def _index_of(self, index: UOp, u: UOp, gate: str = "1") -> str:
+        where = f"{self.numbers[memory(index)]}, EMU_AT({self.place(u)})" if self.checked else ""
+        self.stamped |= index.src[1] in self.wrapping
+        return self.checked_index(index.src[1], where, gate)
 
     def _pointer(self, index: UOp, width: int, u: UOp, value: str = "") -> str:
         """Where an access is made, once it is checked; a write says the address of its value."""
         m, name = self.shadow(index), self.memory_name(index)
         proven = int(_is_inside(index, width))
         size = width * index.dtype.itemsize
-        arguments = f"{name}, {size}, {self._offset(index)}, {proven}, {self.place(u)}"
+        arguments = f"{name}, {size}, {self._offset(index, u)}, {proven}, {self.place(u)}"
         self.stamped = True
         if u.op is Ops.ATOMIC:
-            how = "emu_atomic"
+            how = "emu_atomic" if u in self.wanted else "emu_reduction"
         elif value:
             shared = "emu_write_one" if m.one_by_one else "emu_write"
             how = "emu_output" if _is_output(m) else shared
@@ -108,7 +115,7 @@ class LaneRenderer(CRenderer):
             return self.element(index)
         self.stamped = True
         where = (
-            f"W, {self.numbers[m]}, {name}_set, {self.expr(index.src[1])}, {prod(m.arg.shape)}, "
+            f"W, {self.numbers[m]}, {name}_set, {self._index_of(index, u)}, {prod(m.arg.shape)}, "
             f"{width}, {int(write)}, EMU_AT({self.place(u)})"
         )
         return f"{name}[emu_register({where})]"
@@ -131,6 +138,8 @@ class LaneRenderer(CRenderer):
     def load(self, u: UOp) -> Text:
         if not self.checked:
             return super().load(u)
+        if known := self.known(u):
+            return known
         index = u.src[0]
         c = self.element_type(index.dtype)
         if _space(index) is AddrSpace.REG:
@@ -138,9 +147,10 @@ class LaneRenderer(CRenderer):
         else:
             pointer = self._watched(self._pointer(index, 1, u), index, u)
             element, binds = f"*(const {c}*){pointer}", UNARY
-        if len(u.src) == 1:
-            return element, binds
-        return f"{self.expr(u.src[1], 11)} ? {element} : {self.expr(u.src[2], 10)}", 10
+        if len(u.src) > 1:
+            element = f"{self.expr(u.src[1], 11)} ? {element} : {self.expr(u.src[2], 10)}"
+            binds = 10
+        return self.once(u, (element, binds))
 
     def store(self, u: UOp) -> None:
         if not self.checked:
@@ -243,13 +253,18 @@ class LaneRenderer(CRenderer):
         to, source, *gate = u.src
         size = u.arg.width * to.dtype.itemsize
         holds = self.expr(gate[0]) if gate else "1"
+        if gate and any(index.src[1] in self.wrapping for index in (to, source)):
+            name = self.fresh("ok")
+            self.put(f"const int {name} = {holds};")
+            holds = name
         if self.traced:
             told = f"{self.place(u)}, 0, -1, {self._loop_values()}"
             self.put(f"if (traced) emu_trace(W, l, 2, {told});")
+        places = [self._offset(index, u, holds) for index in (to, source)]
         self.put_from(
             u,
-            f"emu_copy(W, l, {self.place(u)}, {self.numbers[memory(to)]}, {self._offset(to)}, "
-            f"{self.numbers[memory(source)]}, {self._offset(source)}, {size}, {holds});",
+            f"emu_copy(W, l, {self.place(u)}, {self.numbers[memory(to)]}, {places[0]}, "
+            f"{self.numbers[memory(source)]}, {places[1]}, {size}, {holds});",
         )
         if self.checked:
             self.stamped = True
@@ -356,6 +371,12 @@ class LaneRenderer(CRenderer):
 def _space(u: UOp) -> AddrSpace:
     space: AddrSpace = memory(u).arg.addrspace
     return space
+
+
+def _wanted(sink: UOp) -> set[UOp]:
+    """Nodes whose values others take."""
+    ends = (Ops.END, Ops.SINK)
+    return {x for u in toposort(sink) if u.op not in ends for x in operands(u)}
 
 
 def _only_registers(u: UOp) -> bool:

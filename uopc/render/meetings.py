@@ -32,8 +32,8 @@ _FENCES = {
     Fence.PROXY_ASYNC: "EMU_FENCE_PROXY",
     Fence.MBAR_INIT: "EMU_FENCE_MBARRIER",
     Fence.WGMMA: "EMU_FENCE_WGMMA",
-    Fence.BLOCK: "EMU_FENCE_MEMORY",
-    Fence.DEVICE: "EMU_FENCE_MEMORY",
+    Fence.BLOCK: "EMU_FENCE_BLOCK",
+    Fence.DEVICE: "EMU_FENCE_DEVICE",
 }
 #: types of tensor cores, as tensor_cores.h calls them
 _TENSOR_TYPES = {
@@ -182,7 +182,7 @@ class MeetingRenderer(WarpRenderer):
         coordinates = u.src[3:] if loads else u.src[2:]
         record = self._record(self._map_text(tensor_map), "map")
         with self._one_lane(part):
-            index = (self.numbers[memory(tile)], self._offset(tile))
+            index = (self.numbers[memory(tile)], self._offset(tile, u))
             at = f"(const long long[]){{{', '.join(self.expr(c) for c in coordinates)}}}"
             if loads:
                 barrier = u.src[2]
@@ -230,7 +230,7 @@ class MeetingRenderer(WarpRenderer):
         registers, tile = u.src if loads else u.src[::-1]
         rows, count = self.field("long long", "rows", f"[{WARP}]"), u.arg.tiles
         with self._lanes(part):
-            self.put(f"{rows}[l] = {self._offset(tile)};")
+            self.put(f"{rows}[l] = {self._offset(tile, u)};")
         with self._one_lane(part):
             if not loads:
                 self._touch_registers(u, registers, count, write=False)

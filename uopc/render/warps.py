@@ -23,12 +23,14 @@ from uopc.uop.ops import (
     ALL_LANES,
     BarrierArg,
     BarrierScope,
+    Fence,
     Ops,
 )
 
 WARP = 32
 _ASYNCHRONOUS = frozenset((Ops.COPY, Ops.COMMIT, Ops.WAITG, Ops.FENCE))
 _MEETS_APART = frozenset((Ops.ARRIVE, Ops.WAIT, Ops.FENCE))
+_OF_MEMORY = frozenset((Fence.BLOCK, Fence.DEVICE))
 
 
 class WarpRenderer(LaneRenderer):
@@ -62,6 +64,7 @@ class WarpRenderer(LaneRenderer):
         self.mutants: list[tuple[int, UOp, str]] = []
         self.barriers = self._number_mbarriers()
         self.accumulators = self._wgmma_registers()
+        self.fences = self._fences_order()
         self.apart, self.exact = self._meetings_apart()
 
     # ---- what the whole kernel needs
@@ -108,7 +111,13 @@ class WarpRenderer(LaneRenderer):
                 for all_of, some in zip(alone, lanes or (), strict=False):
                     all_of |= some
         several |= any(len(lanes) > 1 for lanes in alone)
-        return found or self.mutated, several or self.mutated
+        always = self.mutated or self.fences
+        return found or always, several or always
+
+    def _fences_order(self) -> bool:
+        """Are there fences of memory, and atomics for them to order by?"""
+        fences = any(u.op is Ops.FENCE and u.arg in _OF_MEMORY for u in self.nodes)
+        return fences and any(u.op is Ops.ATOMIC for u in self.nodes)
 
     def _meets_apart(self, u: UOp, condition: UOp | None) -> bool:
         if u.op in (Ops.ARRIVE, Ops.WAIT) and self.varies(*u.src):
@@ -297,6 +306,14 @@ class WarpRenderer(LaneRenderer):
                 text += f" % {size}" if stride < self.threads else ""
                 self.put(f"const int {self.names[a.range]} = {text};")
 
+    # ---- indices that may wrap
+    def is_written_again(self, u: UOp) -> bool:
+        return u in self.cuts.again
+
+    def exact_place(self, name: str) -> str:
+        self.state[f"{name}_exact"] = f"long double {name}_exact[{WARP}]"
+        return f"S->{name}_exact[l]"
+
     # ---- statements inside a region
     def let(self, u: UOp) -> None:
         c = self.type_of(u)
@@ -344,7 +361,8 @@ class WarpRenderer(LaneRenderer):
         """The bits of a matrix descriptor; only where it starts is computed."""
         index, a = u.src[0], u.arg
         rest = layouts.Descriptor(0, a.leading, a.stride, a.swizzle).encode()
-        at = f"{self.offsets[memory(index)]} + {self._offset(index)}"
+        offset = f"{index.dtype.itemsize}ll * {self.expr(index.src[1], 81)}"
+        at = f"{self.offsets[memory(index)]} + {offset}"
         return f"({rest:#x}ull | (unsigned long long)(({at}) >> 4 & 0x3fff))", UNARY
 
     # ---- ops of a whole warp
@@ -376,7 +394,7 @@ class WarpRenderer(LaneRenderer):
 def _is_asynchronous(u: UOp) -> bool:
     if u.op is Ops.MMA:
         return layouts.ATOMS[u.arg].engine == "wgmma"
-    return u.op in _ASYNCHRONOUS
+    return u.op in _ASYNCHRONOUS and not (u.op is Ops.FENCE and u.arg in _OF_MEMORY)
 
 
 def _effects(items: Iterable[Item]) -> Iterator[UOp]:

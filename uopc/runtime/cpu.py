@@ -60,10 +60,10 @@ _RUNTIME_FOLDER = Path(__file__).parent
 _RUNTIME_FLAGS = ("-O3", *FLAGS)
 QUICK_COMPILER = "tcc"
 _QUICK_FLAGS = ("-shared", "-w")
-#: of any other C compiler; of gcc -O1 saves a quarter of the time that this does
+#: of any other C compiler; gcc -O1 saves half as much
 _UNOPTIMISED = ("-O0",)
-#: statements that a kernel may do for one of the two to be worth it: tcc's code needs some 10 times
-#: as long for them, that of gcc -O0 3 to 5 times
+#: statements that a kernel may do for one of the two to be worth it: they take a few milliseconds
+#: then, some 8 times as long as when they are optimised
 QUICK_WORK = 1_000_000
 _OPENMP = "#pragma omp"
 #: gcc before 13.3 loads the wrong elements where it turns several conditional loads of a loop into

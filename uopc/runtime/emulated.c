@@ -41,6 +41,21 @@ void emu_assert(EmuWarp* W, int lane, int place) {
   report(run, fault_at(run, ASSERTION, place, -1, 0, W->warp, lane));
 }
 
+/* Details: the exact value in four parts, the lowest first, and the bits that it does not fit. */
+void emu_index_wraps(EmuWarp* W, int memory, EmuStamp me, long long at, const long double* exact,
+                     int bits) {
+  EmuRun* run = run_of(W);
+  const long double word = 18446744073709551616.0L, most = word * 4611686018427387904.0L;
+  const long double value = *exact > most ? most : *exact < -most ? -most : *exact;
+  long long high = (long long)(value / word);
+  if ((long double)high * word > value) --high;
+  const u64 low = (u64)(value - (long double)high * word);
+  const long long offset = at * run->memories[memory].info->item_bytes;
+  report_details(
+      run, fault_at(run, INDEX_OVERFLOW, EMU_PLACE(me), memory, offset, W->warp, EMU_LANE(me)), 5,
+      (int[]){(int)low, (int)(low >> 32), (int)high, (int)((u64)high >> 32), bits});
+}
+
 int emu_traced(const EmuWarp* W, int lane) {
   const EmuRun* run = run_of(W);
   for (int i = 0; i < run->request->traced_count; ++i)
@@ -123,10 +138,11 @@ static void make_clocks(EmuRun* run) {
   run->mbarrier_slots = run->mma_slots + groups;
   run->several_writes = run->mbarrier_slots + kernel->mbarriers;
   run->used_slots = run->several_writes + 1;
-  run->slots =
-      run->used_slots + (kernel->alone || kernel->engines ? KINDS * run->warps * EMU_LANES : 0);
+  const int elects = (kernel->engines ? KINDS : kernel->alone) * run->warps * EMU_LANES;
+  run->layer = run->used_slots + elects;
+  run->slots = (kernel->fences ? LAYERS : 1) * run->layer;
   run->clocks = calloc((size_t)vectors * (size_t)run->slots, sizeof(unsigned));
-  run->elects = calloc((size_t)run->slots, sizeof(Elected));
+  run->elects = calloc((size_t)run->layer, sizeof(Elected));
   run->elected = calloc((size_t)(KINDS * run->warps * EMU_LANES), sizeof(short));
   unsigned* next = run->clocks + run->warps * run->slots;
   for (int i = 0; i < MOST_NAMED; ++i, next += VECTORS_OF_BARRIER * run->slots) {
@@ -347,6 +363,7 @@ static void run_blocks(EmuRun* run) {
     start_block(run, (int)((first + i * step) % blocks));
     run_block(run);
     for (int w = 0; w < run->warps; ++w) end_warp(run->warp[w]);
+    if (run->fencing) end_fencing(run);
     drop_explained(run->request);
     if (run->code == FAILED && !run->request->fault_count) run->code = 0;
   }
@@ -370,6 +387,7 @@ static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
   }
   make_memories(run, args);
   if (run->checked) make_clocks(run);
+  if (run->checked && kernel->fences) make_fencing(run);
   make_queues(run);
   return 1;
 }
@@ -379,6 +397,7 @@ static void free_run(EmuRun* run) {
   for (int w = 0; w < run->warps && run->warp[w]; ++w) free(run->warp[w]->groups);
   for (int w = 0; w < run->warps; ++w) free(run->views[w]);
   free_queues(run);
+  free_fencing(run);
   if (run->memories) free_memories(run);
   forget_accesses(&run->shared_accesses);
   forget_accesses(&run->global_accesses);

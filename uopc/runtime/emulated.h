@@ -108,6 +108,7 @@ typedef struct {
   int order, seed; /* without a request */
   int memory_count;
   const EmuMemoryInfo* memories;
+  int fences; /* of memory, and atomics: together they order */
 } EmuKernel;
 
 int emu_launch(const EmuKernel* kernel, void** args);
@@ -134,6 +135,7 @@ void emu_read_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me);
 void emu_write_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, const void* value,
                        int width);
 void emu_atomically(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me);
+void emu_reduce(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me);
 void emu_uninitialised_register(EmuWarp* W, int memory, long long at, EmuStamp me);
 
 static inline EmuStamp emu_me(const EmuWarp* W, int l) {
@@ -215,8 +217,10 @@ static inline void* emu_exact(EmuWarp* W, EmuMemory* m, unsigned char* data, lon
     else if (how == 1)
       emu_write_exactly(W, m, granule, me, (const char*)value + ((long long)k << shift),
                         1 << shift);
-    else
+    else if (how == 2)
       emu_atomically(W, m, granule, me);
+    else
+      emu_reduce(W, m, granule, me);
   }
   return data + at;
 }
@@ -268,11 +272,31 @@ static inline void* emu_inside(EmuWarp* W, EmuMemory* m, unsigned char* data, lo
 #define emu_atomic(x, width, at, proven, place)                                        \
   emu_exact(W, x##_memory, (unsigned char*)x, x##_bytes, x##_shift, at, width, proven, \
             EMU_AT(place), 2, 0)
+#define emu_reduction(x, width, at, proven, place)                                     \
+  emu_exact(W, x##_memory, (unsigned char*)x, x##_bytes, x##_shift, at, width, proven, \
+            EMU_AT(place), 3, 0)
 #define emu_output(x, width, at, proven, place, value)                                            \
   emu_global_write(W, x##_memory, (unsigned char*)x, x##_writes, x##_bytes, x##_shift, at, width, \
                    proven, EMU_AT(place), value)
 #define emu_input(x, width, at, proven, place) \
   emu_inside(W, x##_memory, (unsigned char*)x, x##_bytes, at, width, proven, EMU_AT(place))
+
+/* ---- indices that data integers hold (`uopc/render/overflow.py`): `at` is what they give, `exact`
+ * what their arithmetic means, `bits` their width */
+void emu_index_wraps(EmuWarp* W, int memory, EmuStamp me, long long at, const long double* exact,
+                     int bits);
+
+static inline long long emu_index(EmuWarp* W, int memory, EmuStamp me, long long at,
+                                  long double exact, int bits) {
+  if (EMU_RARE(exact != (long double)at)) emu_index_wraps(W, memory, me, at, &exact, bits);
+  return at;
+}
+static inline long double emu_larger(long double a, long double b) { return a > b ? a : b; }
+static inline long double emu_smaller(long double a, long double b) { return a < b ? a : b; }
+static inline long double emu_shifted(long double x, long long by) {
+  for (by = by < 128 ? by : 128; by > 0; --by) x *= 2;
+  return x;
+}
 
 /* ---- registers that are not proven to be written before they are read: a byte each says so */
 static inline long long emu_register(EmuWarp* W, int memory, unsigned char* set, long long at,
@@ -321,7 +345,7 @@ int emu_passed(EmuWarp* W);
 
 /* ---- asynchronous work */
 enum { EMU_CP_ASYNC = 1, EMU_BULK, EMU_WGMMA };
-enum { EMU_FENCE_PROXY, EMU_FENCE_MBARRIER, EMU_FENCE_WGMMA, EMU_FENCE_MEMORY };
+enum { EMU_FENCE_PROXY, EMU_FENCE_MBARRIER, EMU_FENCE_WGMMA, EMU_FENCE_BLOCK, EMU_FENCE_DEVICE };
 
 typedef struct {
   int memory, rank;

@@ -167,8 +167,12 @@ def _copied(address: int, count: int, dtype: np.dtype[Any]) -> _Records:
 
 
 def _raw_fault(r: Any) -> RawFault:
+    kind, detail = FaultKind(int(r["kind"])), tuple(int(d) for d in r["detail"][: r["details"]])
+    if kind is FaultKind.INDEX_OVERFLOW:  # of the value come four parts, the lowest first
+        *low, high, bits = detail
+        detail = (sum((d & 0xFFFFFFFF) << 32 * n for n, d in enumerate(low)) + (high << 96), bits)
     return RawFault(
-        kind=FaultKind(int(r["kind"])),
+        kind=kind,
         place=int(r["place"]),
         memory=int(r["memory"]),
         offset_bytes=int(r["offset"]),
@@ -180,7 +184,7 @@ def _raw_fault(r: Any) -> RawFault:
         other_warp=int(r["other_warp"]),
         other_lane=int(r["other_lane"]),
         other_engine=Agent(int(r["other_agent"])).text,
-        detail=tuple(int(d) for d in r["detail"][: r["details"]]),
+        detail=detail,
         moment=int(r["moment"]),
     )
 

@@ -8,7 +8,7 @@ static int elected(const EmuRun* run, int kind, int warp, int lane) {
   return run->elected[(kind * run->warps + warp) * EMU_LANES + lane];
 }
 
-static int elect(EmuRun* run, int kind, int warp, int lane) {
+int elect(EmuRun* run, int kind, int warp, int lane) {
   short* slot = &run->elected[(kind * run->warps + warp) * EMU_LANES + lane];
   if (!*slot) {
     *slot = (short)run->used_slots++;
@@ -18,8 +18,9 @@ static int elect(EmuRun* run, int kind, int warp, int lane) {
 }
 
 void join(const EmuRun* run, unsigned* into, const unsigned* from) {
-  for (int i = 0; i < run->used_slots; ++i)
-    if (into[i] < from[i]) into[i] = from[i];
+  const int slots = run->slots, layer = run->layer, used = run->used_slots;
+  for (int first = 0; first < slots; first += layer)
+    for (int i = first; i < first + used; ++i) into[i] = into[i] < from[i] ? from[i] : into[i];
 }
 
 static EmuView* view_of(const EmuWarp* W, int lane) {
@@ -115,6 +116,7 @@ void publish(EmuWarp* W, unsigned* clocks, unsigned mask) {
     }
   }
   if (W->groups) publish_engines(W, clocks, mask);
+  if (run->fencing) publish_fences(W, clocks, mask);
 }
 
 static void changed(EmuWarp* W) {
@@ -123,37 +125,39 @@ static void changed(EmuWarp* W) {
 }
 
 /* Lanes that learn apart from others get a view of their own: views partition the lanes. */
-static EmuView* separate(EmuWarp* W, unsigned mask, const unsigned* known) {
+static void separate(EmuWarp* W, unsigned mask, const unsigned* known) {
   EmuRun* run = run_of(W);
   EmuView* view = &W->views[W->view_count++];
   view->mask = mask;
   view->known = malloc(sizeof(unsigned) * (size_t)run->slots);
   memcpy(view->known, known, sizeof(unsigned) * (size_t)run->slots);
-  return view;
 }
 
-/* Acquire: these lanes know what a clock vector says. */
-void learn(EmuWarp* W, const unsigned* clocks, unsigned mask) {
-  EmuRun* run = run_of(W);
-  changed(W);
-  if (mask == W->full) {
-    join(run, W->known, clocks);
-    for (int i = 0; i < W->view_count; ++i) join(run, W->views[i].known, clocks);
-    return;
-  }
+/* Some lanes have views that they share with no others. */
+void part(EmuWarp* W, unsigned mask) {
   unsigned rest = mask;
   for (int i = 0, count = W->view_count; i < count; ++i) {
     EmuView* view = &W->views[i];
     const unsigned inside = view->mask & mask;
     if (!inside) continue;
     rest &= ~inside;
-    if (inside != view->mask) {
-      view->mask &= ~inside;
-      view = separate(W, inside, view->known);
-    }
-    join(run, view->known, clocks);
+    if (inside == view->mask) continue;
+    view->mask &= ~inside;
+    separate(W, inside, view->known);
   }
-  if (rest) join(run, separate(W, rest, W->known)->known, clocks);
+  if (rest) separate(W, rest, W->known);
+}
+
+/* Acquire: these lanes know what a clock vector says. */
+void learn(EmuWarp* W, const unsigned* clocks, unsigned mask) {
+  EmuRun* run = run_of(W);
+  changed(W);
+  if (mask == W->full)
+    join(run, W->known, clocks);
+  else
+    part(W, mask);
+  for (int i = 0; i < W->view_count; ++i)
+    if (W->views[i].mask & mask) join(run, W->views[i].known, clocks);
 }
 
 /* All lanes of the warp meet: each knows what every other did. */

@@ -200,7 +200,9 @@ void emu_fence(EmuWarp* W, unsigned mask, int place, int fence) {
   EmuRun* run = run_of(W);
   (void)place;
   if (!run->checked) return;
-  if (fence == EMU_FENCE_WGMMA) {
+  if (fence == EMU_FENCE_BLOCK || fence == EMU_FENCE_DEVICE) {
+    if (run->fencing) fence_memory(W, mask, fence == EMU_FENCE_DEVICE);
+  } else if (fence == EMU_FENCE_WGMMA) {
     W->accumulators_used = 0;
   } else if (fence == EMU_FENCE_MBARRIER) {
     fence_initialised(W, mask);

@@ -5,15 +5,28 @@ static AccessTable* table_of(EmuRun* run, const EmuMemory* m) {
   return m->info->space == EMU_GLOBAL ? &run->global_accesses : &run->shared_accesses;
 }
 
-/* Blocks are not ordered with each other. */
-static int before(const EmuRun* run, const Observer* by, Access access) {
+static int is_foreign(const EmuRun* run, Access access) {
+  return access.block && access.block != run->block.writer;
+}
+
+/* The clocks of one block say nothing of another one: between blocks, and of atomics, fences do. */
+static int before_by_fences(EmuRun* run, const Observer* by, const EmuMemory* m,
+                            long long granule, Access access) {
+  if (!run->fencing || (!is_foreign(run, access) && access.what != AN_ATOMIC)) return 0;
+  const AccessList* list = accesses_of(table_of(run, m), m->number, granule, 0);
+  return handed_over(run, by, list ? list->location : 0, access);
+}
+
+static int before(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
+                  Access access) {
   if (!access.stamp) return 1;
-  if (access.block && access.block != run->block.writer) return 0;
-  return ordered(run, by, access.stamp);
+  if (!is_foreign(run, access) && ordered(run, by, access.stamp)) return 1;
+  return before_by_fences(run, by, m, granule, access);
 }
 
 static Access last_write(const EmuMemory* m, long long granule) {
-  return (Access){m->writes[granule], m->write_blocks ? m->write_blocks[granule] : 0, A_WRITE};
+  const unsigned block = m->write_blocks ? m->write_blocks[granule] : 0;
+  return (Access){m->writes[granule], block, A_WRITE, 0, 0};
 }
 
 static unsigned block_for(const EmuRun* run, const EmuMemory* m) {
@@ -69,9 +82,9 @@ static int same_bits(const EmuMemory* m, long long granule, const void* value, i
 /* One access against another one that is not to be unordered with it. */
 static void check_pair(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
                        Access other, int asynchronous) {
-  if (!before(run, by, other))
+  if (!before(run, by, m, granule, other))
     report_pair(run, RACE, by, m, granule, other);
-  else if (asynchronous && !fenced(run, by, other.stamp))
+  else if (asynchronous && !is_foreign(run, other) && !fenced(run, by, other.stamp))
     report_pair(run, PROXY_FENCE, by, m, granule, other);
 }
 
@@ -110,7 +123,7 @@ static void check_readers(EmuRun* run, const Observer* by, const EmuMemory* m, l
     if (r & EMU_SEVERAL && m->info->exact) {
       check_list(run, by, m, granule, EMU_SLOT(r), READS, asynchronous);
     } else {
-      check_pair(run, by, m, granule, (Access){r, 0, A_READ}, asynchronous);
+      check_pair(run, by, m, granule, (Access){r, 0, A_READ, 0, 0}, asynchronous);
     }
   }
 }
@@ -118,7 +131,7 @@ static void check_readers(EmuRun* run, const Observer* by, const EmuMemory* m, l
 /* Against one earlier write.  Says whether both stay, unordered, with equal bits. */
 static int check_write_pair(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
                             Access other, const void* value, int width, int asynchronous) {
-  const int unordered = !before(run, by, other);
+  const int unordered = !before(run, by, m, granule, other);
   if (!unordered || !same_bits(m, granule, value, width)) {
     check_pair(run, by, m, granule, other, asynchronous);
     return 0;
@@ -141,7 +154,9 @@ static void forget_list(EmuRun* run, const EmuMemory* m, long long granule, unsi
   int kept = 0;
   for (int i = 0; list && i < list->count; ++i)
     if (!(kinds >> list->accesses[i].what & 1)) list->accesses[kept++] = list->accesses[i];
-  if (list) list->count = kept;
+  if (!list) return;
+  list->count = kept;
+  list->location = 0;
 }
 
 /* A write: all that is wrong with it, and from then on it is the last one, or one of several. */
@@ -168,7 +183,7 @@ static void write_granule(EmuRun* run, const Observer* by, EmuMemory* m, long lo
   if (!both) return;
   list = accesses_of(table_of(run, m), m->number, granule, 1);
   if (!several) remember_access(list, earlier);
-  remember_access(list, (Access){stamp, block_for(run, m), A_WRITE});
+  remember_access(list, (Access){stamp, block_for(run, m), A_WRITE, 0, 0});
   m->writes[granule] = ~0ull << 32 | (EmuStamp)run->several_writes;
 }
 
@@ -197,27 +212,29 @@ void emu_another_reader(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp ea
     if (!stale) list->accesses[kept++] = list->accesses[i];
   }
   list->count = kept;
-  if (!(earlier & EMU_SEVERAL)) remember_access(list, (Access){earlier, 0, A_READ});
-  remember_access(list, (Access){me, 0, A_READ});
+  if (!(earlier & EMU_SEVERAL)) remember_access(list, (Access){earlier, 0, A_READ, 0, 0});
+  remember_access(list, (Access){me, 0, A_READ, 0, 0});
 }
 
 /* ---- memories whose accesses are all kept one by one */
-/* Of equal accesses only the latest counts: whoever comes after it comes after those before it. */
+/* Of equal accesses only the latest counts: whoever comes after it comes after those before it.
+ * Where no fence orders blocks, one foreign block is enough: of two, one is not the writer's.
+ * Where fences do, all stay, and the list is looked through when it is full. */
 static void keep_access(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
                         Access new) {
   AccessList* list = accesses_of(table_of(run, m), m->number, granule, 1);
   unsigned foreign = 0;
   int kept = 0;
-  for (int i = 0; i < list->count; ++i) {
+  for (int i = 0; i < list->count && (!run->fencing || list->count == list->room); ++i) {
     const Access a = list->accesses[i];
-    if (a.what == new.what && before(run, by, a)) continue;
-    if (a.block != new.block && a.what == new.what) {
-      if (foreign && foreign != a.block) continue; /* of two other blocks one is not the writer's */
+    if (a.what == new.what && before(run, by, m, granule, a)) continue;
+    if (a.block != new.block && a.what == new.what && !run->fencing) {
+      if (foreign && foreign != a.block) continue;
       foreign = a.block;
     }
     list->accesses[kept++] = a;
   }
-  list->count = kept;
+  if (!run->fencing || list->count == list->room) list->count = kept;
   remember_access(list, new);
 }
 
@@ -226,7 +243,7 @@ void emu_read_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) 
   const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
   check_last_write(run, &by, m, granule, 0);
   check_list(run, &by, m, granule, -1, ATOMICS, 0);
-  keep_access(run, &by, m, granule, (Access){me, block_for(run, m), A_READ});
+  keep_access(run, &by, m, granule, (Access){me, block_for(run, m), A_READ, 0, 0});
 }
 
 void emu_write_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, const void* value,
@@ -236,12 +253,26 @@ void emu_write_exactly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me,
   write_granule(run, &by, m, granule, me, value, width, 0);
 }
 
-void emu_atomically(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+static void atomically(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, int taken) {
   EmuRun* run = run_of(W);
   const Observer by = lane_observer(W, EMU_LANE(me), EMU_PLACE(me));
+  Access new = {me, block_for(run, m), AN_ATOMIC, 0, 0};
   check_last_write(run, &by, m, granule, 0);
   check_list(run, &by, m, granule, -1, READS, 0);
-  keep_access(run, &by, m, granule, (Access){me, block_for(run, m), AN_ATOMIC});
+  if (run->fencing) {
+    AccessList* list = accesses_of(table_of(run, m), m->number, granule, 1);
+    synchronise(W, list, &new, m->info->space == EMU_SHARED, taken);
+  }
+  keep_access(run, &by, m, granule, new);
+}
+
+void emu_atomically(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+  atomically(W, m, granule, me, 1);
+}
+
+/* Nobody takes the value that it finds. */
+void emu_reduce(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me) {
+  atomically(W, m, granule, me, 0);
 }
 
 /* ---- engines, and warps as a whole.  reader: which of the granule's stamps, -1: none */
@@ -258,7 +289,7 @@ void read_by(EmuRun* run, const Observer* by, EmuMemory* m, long long granule, E
     return;
   }
   check_list(run, by, m, granule, -1, ATOMICS, is_asynchronous(by));
-  keep_access(run, by, m, granule, (Access){stamp, block_for(run, m), A_READ});
+  keep_access(run, by, m, granule, (Access){stamp, block_for(run, m), A_READ, 0, 0});
 }
 
 void write_by(EmuRun* run, const Observer* by, EmuMemory* m, long long granule, EmuStamp stamp,

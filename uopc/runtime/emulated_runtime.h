@@ -12,6 +12,13 @@
  *
  * A lane that releases alone says so in a slot of its own (an *elected* slot), given out when it
  * first does.  Rules: book, chapter on checked emulation.
+ *
+ * Where a kernel has fences of memory and atomics, a vector has four *layers*, each with all slots:
+ *
+ *   KNOWN                what is known; all others have this layer only
+ *   BEHIND_FENCE         ... of that, what lies before a fence that is known
+ *   BEHIND_DEVICE_FENCE  ... before a FENCE(DEVICE)
+ *   BEHIND_BOTH          ... before a FENCE(DEVICE) that lies before a fence of either scope
  */
 #ifndef UOPC_EMULATED_RUNTIME_H
 #define UOPC_EMULATED_RUNTIME_H
@@ -95,6 +102,8 @@ typedef struct {
 /* ---- slots */
 enum { OF_THREAD, OF_FENCED, OF_COPIES, OF_COPIES_FENCED, OF_BULK_READ, OF_BULK_WRITE, KINDS };
 enum { MOST_SLOTS = 1 << EMU_SLOT_BITS, MOST_WARPS = 32, MOST_NAMED = 16, MOST_GROUPS = 1024 };
+
+enum { KNOWN, BEHIND_FENCE, BEHIND_DEVICE_FENCE, BEHIND_BOTH, LAYERS };
 
 struct EmuView {
   unsigned mask;
@@ -192,16 +201,20 @@ typedef struct {
 
 /* Accesses of one granule that are kept one by one. */
 enum { A_READ, AN_ATOMIC, A_WRITE };
+enum { TO_BLOCK = 1, TO_DEVICE };
 typedef struct {
   EmuStamp stamp;
   unsigned block;
-  int what;
+  unsigned what : 2;
+  unsigned released : 2; /* of an atomic: has it released something, and to whom? */
+  unsigned number : 28;  /* ... and which of its location is it? */
 } Access;
 
 typedef struct {
   u64 key; /* 0: free */
   Access* accesses;
   int count, room;
+  int location; /* of atomics, where fences order them; 0: none */
 } AccessList;
 
 typedef struct {
@@ -213,6 +226,8 @@ typedef struct {
 typedef struct {
   short warp_slot, warp, lane;
 } Elected;
+
+typedef struct Fencing Fencing; /* what fences and atomics order */
 
 typedef struct EmuRun {
   EmuBlock block; /* first: a pointer to it is one to the run */
@@ -227,12 +242,14 @@ typedef struct EmuRun {
   long long moves; /* arrivals and passed waits: has anything happened? */
   u64 random;
   /* clocks */
-  int slots, used_slots, mma_slots, mbarrier_slots;
+  int slots; /* of a vector: `layer` of each of its layers, of which used_slots are in use */
+  int layer, used_slots, mma_slots, mbarrier_slots;
   int several_writes; /* a slot that nobody knows: stamps in it stand for a list of equal writes */
   short* elected;     /* [kind][warp][lane]: its slot, 0 for none */
   Elected* elects;    /* by elected slot: whose it is */
   Barrier barriers[MOST_NAMED];
   Mbarrier* mbarriers;
+  Fencing* fencing; /* NULL: no fence orders anything */
   unsigned* clocks; /* all vectors of warps, barriers and mbarriers */
   /* memory */
   EmuMemory* memories;
@@ -249,11 +266,13 @@ static inline EmuRun* run_of(const EmuWarp* W) { return (EmuRun*)W->block; }
 
 /* ---- emulated_clocks.c */
 int slot_of(const EmuRun* run, int kind, int warp);
+int elect(EmuRun* run, int kind, int warp, int lane);
 int ordered(const EmuRun* run, const Observer* by, EmuStamp stamp);
 int fenced(const EmuRun* run, const Observer* by, EmuStamp stamp);
 Observer lane_observer(const EmuWarp* W, int lane, int place);
 unsigned* known_by(const EmuWarp* W, int lane);
 void join(const EmuRun* run, unsigned* into, const unsigned* from);
+void part(EmuWarp* W, unsigned mask);
 void learn(EmuWarp* W, const unsigned* clocks, unsigned mask);
 void publish(EmuWarp* W, unsigned* clocks, unsigned mask);
 void meet(EmuWarp* W);
@@ -275,6 +294,15 @@ void keep_first(Request* request);
 AccessList* accesses_of(AccessTable* table, int memory, long long granule, int make);
 void remember_access(AccessList* list, Access access);
 void forget_accesses(AccessTable* table);
+
+/* ---- emulated_fences.c */
+void make_fencing(EmuRun* run);
+void end_fencing(EmuRun* run);
+void free_fencing(EmuRun* run);
+void publish_fences(EmuWarp* W, unsigned* clocks, unsigned mask);
+void fence_memory(EmuWarp* W, unsigned mask, int device);
+void synchronise(EmuWarp* W, AccessList* list, Access* atomic, int shared, int taken);
+int handed_over(const EmuRun* run, const Observer* by, int location, Access access);
 
 /* ---- emulated_memory.c */
 void read_by(EmuRun* run, const Observer* by, EmuMemory* m, long long granule, EmuStamp stamp,
