@@ -3,7 +3,8 @@
     python scratch/fuzz_races.py 1000 0             1000 kernels from seed 0 on, on every core
     python scratch/fuzz_races.py 1 1234 --show      one kernel: its graph and what each side says
 
-Each kernel runs in six orders of warps, lanes and engines (tests/happens_before).  Of each kind of
+Each kernel runs in six orders of warps, lanes and engines (tests/happens_before); where its text
+leaves out checks that its barriers prove, once more with all of them.  Of each kind of
 disagreement one is printed: its seed and the smallest kernel that still disagrees.
 """
 
