@@ -189,6 +189,12 @@ def _small_floats() -> None:
         NEEDS[f"f32_to_{name}"] = ("bits_f32_u32", "bits_u32_f32")
 
 
+TEXTS["flush_f32"] = (
+    "FN float flush_f32(float a) {  // denormals to a zero of their sign\n"
+    "  const unsigned u = bits_f32_u32(a);\n"
+    "  return u & 0x7f800000u ? a : bits_u32_f32(u & 0x80000000u);\n}"
+)
+NEEDS["flush_f32"] = ("bits_f32_u32", "bits_u32_f32")
 _integers()
 _floats()
 _small_floats()

@@ -21,7 +21,7 @@ from uopc.render.operands import operands
 from uopc.render.overflow import IndexRenderer
 from uopc.render.shadow import Shadow, shadows
 from uopc.render.written import unproven_registers
-from uopc.uop.facts import bounds
+from uopc.uop.facts import bounds, flushes
 from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.ops import Atomic, AxisType, Engine, Ops
 
@@ -209,6 +209,9 @@ class LaneRenderer(IndexRenderer):
         elif u.arg.atomic is Atomic.CAS:
             same = UOp(Ops.EQ, (_as_bits(u), _as_bits(u.src[2])))
             new = f"{self.expr(same, 11)} ? {self.expr(value, 11)} : {old}"
+        elif flushes(u):
+            added = f"{self.call('flush_f32', u)[0]} + {self.call('flush_f32', value)[0]}"
+            new = f"flush_f32({added})"
         else:
             new = self.expr(UOp(_ATOMIC_OPS[u.arg.atomic], (u, value)))
         self.put_from(u, f"*{where} = {new};")

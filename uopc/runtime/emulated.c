@@ -93,6 +93,12 @@ void* emu_watch(EmuWarp* W, int lane, int place, const void* memory, void* data,
 }
 
 /* ---- memory of a launch */
+/* Of a SHARED memory: of writes, readers and past writes. */
+static long long stamps_of(const EmuMemoryInfo* info) {
+  const long long granules = (info->bytes >> info->shift) + 1;
+  return granules * (2 + info->readers);
+}
+
 static void make_memories(EmuRun* run, void** args) {
   const EmuKernel* kernel = run->kernel;
   run->memories = calloc((size_t)kernel->memory_count + 1, sizeof(EmuMemory));
@@ -105,9 +111,9 @@ static void make_memories(EmuRun* run, void** args) {
     if (info->space == EMU_SHARED) {
       m->data = run->block.shared + info->at;
       if (!run->checked) continue;
-      m->writes = calloc((size_t)(granules * (1 + (info->readers > 0 ? info->readers : 0))),
-                         sizeof(EmuStamp));
+      m->writes = calloc((size_t)stamps_of(info), sizeof(EmuStamp));
       m->reads = info->readers ? m->writes + granules : NULL;
+      m->past_writes = m->writes + granules * (1 + info->readers);
     } else if (info->space == EMU_GLOBAL) {
       m->data = args[info->at];
       m->initialised = run->request->initialised ? run->request->initialised[info->at] : info->read;
@@ -169,10 +175,8 @@ static void start_clocks(EmuRun* run) {
   forget_accesses(&run->uninitialised);
   for (int i = 0; i < kernel->memory_count; ++i) {
     const EmuMemoryInfo* info = &kernel->memories[i];
-    const long long granules = (info->bytes >> info->shift) + 1;
     if (info->space == EMU_SHARED)
-      memset(run->memories[i].writes, 0,
-             sizeof(EmuStamp) * (size_t)(granules * (1 + info->readers)));
+      memset(run->memories[i].writes, 0, sizeof(EmuStamp) * (size_t)stamps_of(info));
   }
 }
 
@@ -393,7 +397,10 @@ static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
 }
 
 static void free_run(EmuRun* run) {
-  for (int i = 0; run->mbarriers && i < run->kernel->mbarriers; ++i) free(run->mbarriers[i].passed);
+  for (int i = 0; run->mbarriers && i < run->kernel->mbarriers; ++i) {
+    free(run->mbarriers[i].passed);
+    free(run->mbarriers[i].arrivals);
+  }
   for (int w = 0; w < run->warps && run->warp[w]; ++w) free(run->warp[w]->groups);
   for (int w = 0; w < run->warps; ++w) free(run->views[w]);
   free_queues(run);

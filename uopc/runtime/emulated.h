@@ -90,6 +90,7 @@ struct EmuMemory {
   unsigned char* data;
   EmuStamp* writes;       /* one a granule: its last write */
   EmuStamp* reads;        /* info->readers a granule */
+  EmuStamp* past_writes;  /* SHARED: the one that the last write of other bits has overwritten */
   unsigned* write_blocks; /* GLOBAL: number of the block that wrote, plus 1 */
 };
 
@@ -180,6 +181,8 @@ static inline void* emu_undisturbed_read(EmuWarp* W, EmuMemory* m, unsigned char
   return data + at;
 }
 
+int memcmp(const void*, const void*, unsigned long);
+
 /* The value is still in the writer's hand. */
 static inline void* emu_shared_write(EmuWarp* W, EmuMemory* m, unsigned char* data,
                                      EmuStamp* writes, EmuStamp* reads, long long bytes, int shift,
@@ -190,16 +193,19 @@ static inline void* emu_shared_write(EmuWarp* W, EmuMemory* m, unsigned char* da
   const long long first = at >> shift;
   for (int k = 0; k < width >> shift; ++k) {
     const EmuStamp w = writes[first + k];
+    const char* const new = (const char*)value + ((long long)k << shift);
     int late = W->known[EMU_SLOT(w)] < EMU_CLOCK(w);
     for (int i = 0; i < readers; ++i) {
       const EmuStamp r = reads[(first + k) * readers + i];
       late |= W->known[EMU_SLOT(r)] < EMU_CLOCK(r);
     }
-    if (EMU_RARE(late))
-      emu_write_slowly(W, m, first + k, me, (const char*)value + ((long long)k << shift),
-                       1 << shift);
-    else
+    if (EMU_RARE(late)) {
+      emu_write_slowly(W, m, first + k, me, new, 1 << shift);
+    } else {
+      if (w && memcmp(data + ((first + k) << shift), new, 1 << shift))
+        m->past_writes[first + k] = w;
       writes[first + k] = me;
+    }
   }
   return data + at;
 }

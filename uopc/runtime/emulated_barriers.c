@@ -138,7 +138,7 @@ void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long lo
   barrier->initialised = 1;
   barrier->bytes = 0;
   barrier->phase = barrier->awaited = barrier->loading = 0;
-  barrier->passed_count = 0;
+  barrier->passed_count = barrier->arrival_count = 0;
   barrier->fenced = barrier->early = barrier->early_phase = 0;
   barrier->by = emu_me(W, emu_first(mask)) | (EmuStamp)place << EMU_PLACE_SHIFT;
   if (!run->checked) return;
@@ -204,8 +204,23 @@ void complete_phase(EmuRun* run, Mbarrier* barrier) {
   memcpy(barrier->released, barrier->gathered, size);
 }
 
-/* Do these clocks say that a phase has ended, since someone has waited for it or since all its
- * arrivals are known?  Arrivals say nothing of bytes that have not come. */
+/* How many arrivals does a lane know of? */
+static u64 known_arrivals(const EmuWarp* W, int lane, const Mbarrier* barrier) {
+  const EmuRun* run = run_of(W);
+  const Observer by = lane_observer(W, lane, 0);
+  u64 count = 0;
+  for (int i = 0; i < barrier->arrival_count; ++i) {
+    const Arrival* a = &barrier->arrivals[i];
+    const EmuStamp stamp = (EmuStamp)a->clock << 32 | (EmuStamp)a->warp;
+    for (int l = 0; l < EMU_LANES; ++l)
+      count += a->mask >> l & 1 && ordered(run, &by, stamp | (EmuStamp)l << EMU_LANE_SHIFT);
+  }
+  return count;
+}
+
+/* Does a lane know that a phase has ended: since someone has waited for it, since all its arrivals
+ * are known, or enough of them, whichever they were (unordered ones may have counted for one phase
+ * or another)?  Arrivals say nothing of bytes that have not come. */
 static int knows_phase(const EmuWarp* W, int lane, const Mbarrier* barrier, unsigned phase,
                        const unsigned* arrivals) {
   const EmuRun* run = run_of(W);
@@ -218,9 +233,19 @@ static int knows_phase(const EmuWarp* W, int lane, const Mbarrier* barrier, unsi
     const Elected* who = &run->elects[i];
     const int is_elected = i > run->several_writes;
     const int own = is_elected && who->warp == W->warp && who->lane == lane;
-    if (!own && !(is_elected && known[who->warp_slot] >= arrivals[i])) return 0;
+    if (!own && !(is_elected && known[who->warp_slot] >= arrivals[i]))
+      return known_arrivals(W, lane, barrier) >= (u64)phase * (u64)barrier->count;
   }
   return 1;
+}
+
+static void remember_arrival(const EmuWarp* W, unsigned mask, Mbarrier* barrier) {
+  if (barrier->arrival_count == barrier->arrival_room) {
+    barrier->arrival_room = barrier->arrival_room ? 2 * barrier->arrival_room : 8;
+    barrier->arrivals =
+        realloc(barrier->arrivals, sizeof(Arrival) * (size_t)barrier->arrival_room);
+  }
+  barrier->arrivals[barrier->arrival_count++] = (Arrival){W->warp, W->clock, mask};
 }
 
 /* An arrival whose lane does not know that the phase before has ended might count for that one, in
@@ -249,6 +274,7 @@ void emu_arrive(EmuWarp* W, unsigned mask, int place, int memory, long long inde
     if (bytes && barrier->early)
       report_mbarrier(run, barrier, barrier->early, MBARRIER_EARLY_ARRIVAL);
     publish(W, barrier->gathered, mask);
+    if (!barrier->loading) remember_arrival(W, mask, barrier);
     tick(W);
   }
   ++run->moves;

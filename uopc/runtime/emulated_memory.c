@@ -98,7 +98,16 @@ static void check_list(EmuRun* run, const Observer* by, const EmuMemory* m, long
       check_pair(run, by, m, granule, a, asynchronous);
   }
 }
-enum { READS = 1 << A_READ, ATOMICS = 1 << AN_ATOMIC, WRITES = 1 << A_WRITE };
+enum {
+  READS = 1 << A_READ,
+  ATOMICS = 1 << AN_ATOMIC,
+  WRITES = 1 << A_WRITE,
+  PAST_WRITES = 1 << A_PAST_WRITE
+};
+
+static EmuStamp several_writes(const EmuRun* run) {
+  return ~0ull << 32 | (EmuStamp)run->several_writes;
+}
 
 static int has_several_writes(const EmuRun* run, const EmuMemory* m, long long granule) {
   return m->writes[granule] && EMU_SLOT(m->writes[granule]) == run->several_writes;
@@ -130,9 +139,9 @@ static void check_readers(EmuRun* run, const Observer* by, const EmuMemory* m, l
 
 /* Against one earlier write.  Says whether both stay, unordered, with equal bits. */
 static int check_write_pair(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule,
-                            Access other, const void* value, int width, int asynchronous) {
+                            Access other, int same, int asynchronous) {
   const int unordered = !before(run, by, m, granule, other);
-  if (!unordered || !same_bits(m, granule, value, width)) {
+  if (!unordered || !same) {
     check_pair(run, by, m, granule, other, asynchronous);
     return 0;
   }
@@ -148,7 +157,9 @@ static void check_readers_and_atomics(EmuRun* run, const Observer* by, const Emu
     check_list(run, by, m, granule, -1, READS | ATOMICS, asynchronous);
 }
 
-/* Earlier accesses that a write is ordered after no longer count. */
+/* Where fences order accesses, those before a write no longer count: what has released from the
+ * granule's location is overwritten.  Elsewhere they stay: a write may come that is unordered both
+ * with them and with this one, and whose bits are this one's. */
 static void forget_list(EmuRun* run, const EmuMemory* m, long long granule, unsigned kinds) {
   AccessList* list = accesses_of(table_of(run, m), m->number, granule, 0);
   int kept = 0;
@@ -159,32 +170,63 @@ static void forget_list(EmuRun* run, const EmuMemory* m, long long granule, unsi
   list->location = 0;
 }
 
+/* An ordered write of other bits follows.  Who writes its bits too, unordered with it, may be
+ * unordered with those before it as well, and then races with them.  One step back is enough: what
+ * came before is ordered before them. */
+static void remember_past(EmuRun* run, EmuMemory* m, long long granule, Access earlier,
+                          int several) {
+  if (m->past_writes) m->past_writes[granule] = several ? several_writes(run) : earlier.stamp;
+  if (m->past_writes && !several) return;
+  AccessList* list = accesses_of(table_of(run, m), m->number, granule, 1);
+  int kept = 0;
+  for (int i = 0; i < list->count; ++i) {
+    Access a = list->accesses[i];
+    if (a.what == A_PAST_WRITE) continue;
+    if (a.what == A_WRITE) a.what = A_PAST_WRITE;
+    list->accesses[kept++] = a;
+  }
+  list->count = kept;
+  earlier.what = A_PAST_WRITE;
+  if (!several) remember_access(list, earlier);
+}
+
+static void check_past(EmuRun* run, const Observer* by, const EmuMemory* m, long long granule) {
+  const EmuStamp past = m->past_writes ? m->past_writes[granule] : several_writes(run);
+  if (past == several_writes(run))
+    check_list(run, by, m, granule, -1, PAST_WRITES, 0);
+  else
+    check_pair(run, by, m, granule, (Access){past, 0, A_WRITE, 0, 0}, 0);
+}
+
 /* A write: all that is wrong with it, and from then on it is the last one, or one of several. */
 static void write_granule(EmuRun* run, const Observer* by, EmuMemory* m, long long granule,
                           EmuStamp stamp, const void* value, int width, int asynchronous) {
   const Access earlier = last_write(m, granule);
   const int several = has_several_writes(run, m, granule);
+  const int same = same_bits(m, granule, value, width), other_bits = value && !same;
   AccessList* list = several ? accesses_of(table_of(run, m), m->number, granule, 0) : NULL;
   int kept = 0, both = 0;
   for (int i = 0; list && i < list->count; ++i) {
     const Access a = list->accesses[i];
-    if (a.what == A_WRITE && !check_write_pair(run, by, m, granule, a, value, width, asynchronous))
-      continue;
-    both |= a.what == A_WRITE;
-    list->accesses[kept++] = a;
+    const int unordered =
+        a.what == A_WRITE && check_write_pair(run, by, m, granule, a, same, asynchronous);
+    both |= unordered;
+    if (unordered || a.what != A_WRITE || other_bits) list->accesses[kept++] = a;
   }
   if (list) list->count = kept;
   if (!several && earlier.stamp)
-    both = check_write_pair(run, by, m, granule, earlier, value, width, asynchronous);
+    both = check_write_pair(run, by, m, granule, earlier, same, asynchronous);
+  if (both) check_past(run, by, m, granule);
   check_readers_and_atomics(run, by, m, granule, asynchronous);
-  if (!m->reads) forget_list(run, m, granule, READS | ATOMICS);
+  if (run->fencing && !m->reads) forget_list(run, m, granule, READS | ATOMICS);
+  if (earlier.stamp && other_bits) remember_past(run, m, granule, earlier, several);
   m->writes[granule] = stamp;
   if (m->write_blocks) m->write_blocks[granule] = run->block.writer;
   if (!both) return;
   list = accesses_of(table_of(run, m), m->number, granule, 1);
   if (!several) remember_access(list, earlier);
   remember_access(list, (Access){stamp, block_for(run, m), A_WRITE, 0, 0});
-  m->writes[granule] = ~0ull << 32 | (EmuStamp)run->several_writes;
+  m->writes[granule] = several_writes(run);
 }
 
 /* ---- lanes, in memories whose readers have stamps */

@@ -146,6 +146,12 @@ typedef struct {
   unsigned mma;
 } Passed;
 
+/* Lanes of a warp that have arrived together. */
+typedef struct {
+  int warp;
+  unsigned clock, mask;
+} Arrival;
+
 typedef struct {
   int count, pending, initialised;
   long long bytes;    /* expected and not yet there */
@@ -163,6 +169,8 @@ typedef struct {
   unsigned* earlier;  /* as the phase before that ended */
   Passed* passed;     /* waits in the phase that runs */
   int passed_count, passed_room;
+  Arrival* arrivals; /* all of this block, where no bytes count */
+  int arrival_count, arrival_room;
 } Mbarrier;
 
 enum { VECTORS_OF_BARRIER = 2, VECTORS_OF_MBARRIER = 4 };
@@ -200,7 +208,7 @@ typedef struct {
 } Queue;
 
 /* Accesses of one granule that are kept one by one. */
-enum { A_READ, AN_ATOMIC, A_WRITE };
+enum { A_READ, AN_ATOMIC, A_WRITE, A_PAST_WRITE };
 enum { TO_BLOCK = 1, TO_DEVICE };
 typedef struct {
   EmuStamp stamp;

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from uopc.dtype import DType, Kind, dtypes
-from uopc.uop.node import UOp
-from uopc.uop.ops import COMPARE, IotaArg, Ops, RangeArg
+from uopc.dtype import AddrSpace, DType, Kind, dtypes
+from uopc.uop.node import UOp, memory
+from uopc.uop.ops import COMPARE, Atomic, IotaArg, Ops, RangeArg
 
 Bounds = tuple[int, int]
 #: where nothing is known of a mathematical integer
@@ -197,3 +197,11 @@ def _key(u: UOp) -> tuple[str, str]:
     whole = head + "".join(f"({k[0]}{k[1]})" for k in (s._key for s in u.src))
     digest = "" if len(whole) <= 96 else hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     return whole[:96], digest
+
+
+def flushes(u: UOp) -> bool:
+    """Does an ATOMIC treat denormals as zeros?  f32 ADD in GLOBAL memory does, on every target, and
+    nothing else does (PTX ISA, atom)."""
+    if u.arg.atomic is not Atomic.ADD or u.dtype is not dtypes.f32:
+        return False
+    return memory(u.src[0]).arg.addrspace is AddrSpace.GLOBAL

@@ -251,9 +251,10 @@ def _if(src: tuple[UOp, ...], arg: Any) -> Inferred:
 
 
 # ---- warps, atomics, people
-#: dtypes of each atomic in CUDA (Programming Guide, atomic functions), f16 and bf16 left out
+#: dtypes of each atomic in CUDA (Programming Guide, atomic functions), f16 and bf16 left out; what
+#: CUDA has for one sign only is the same bits for the other
 ATOMIC_DTYPES = {
-    Atomic.ADD: (dtypes.i32, dtypes.u32, dtypes.u64, dtypes.f32, dtypes.f64),
+    Atomic.ADD: (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64, dtypes.f32, dtypes.f64),
     **dict.fromkeys((Atomic.MIN, Atomic.MAX), (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64)),
     **dict.fromkeys(
         (Atomic.AND, Atomic.OR, Atomic.XOR),

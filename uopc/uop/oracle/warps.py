@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from uopc.errors import SpecError
+from uopc.uop.facts import flushes
 from uopc.uop.node import UOp, where_from
 from uopc.uop.numbers import Array, compute
 from uopc.uop.ops import (
@@ -163,7 +164,14 @@ def _changed(u: UOp, old: Array, operands: list[Array]) -> Array:
     if how is Atomic.CAS:
         bits = f"u{u.dtype.itemsize}"
         return np.where(old.view(bits) == operands[1].view(bits), operands[0], old)
+    if flushes(u):
+        return _flushed(compute(_CHANGE[how], u.dtype, [_flushed(old), _flushed(operands[0])]))
     return compute(_CHANGE[how], u.dtype, [old, operands[0]])
+
+
+def _flushed(x: Array) -> Array:
+    """f32 with a zero of their sign for denormals."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
 
 # ---- barriers
