@@ -11,7 +11,17 @@ from enum import Enum, auto
 from uopc.dtype import AddrSpace, DType
 
 
-class Ops(Enum):
+class Word(Enum):
+    """A member prints as its name, and hashes by identity: Enum hashes the name each time."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+class Ops(Word):
     """Every op, in the order that sorts commutative operands (memory first, constants last)."""
 
     # memory and values from outside
@@ -101,14 +111,8 @@ class Ops(Enum):
     ERF = auto()
     CONST = auto()  # ()                           ConstArg
 
-    def __repr__(self) -> str:
-        return self.name
 
-    __str__ = __repr__
-    __hash__ = object.__hash__  # identity: Enum's hashes the name each time
-
-
-class AxisType(Enum):
+class AxisType(Word):
     """How a range runs: in one thread (LOOP, REDUCE, UPCAST), or bound to hardware."""
 
     LOOP = auto()
@@ -120,12 +124,6 @@ class AxisType(Enum):
     WARPGROUP = auto()
     WARP = auto()
     LANE = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 #: ranges rendered as loops that stay loops
@@ -179,7 +177,7 @@ class ConstArg:
     bits: int
 
 
-class Combine(Enum):
+class Combine(Word):
     """How a REDUCE combines; its meaning and identity: `uopc/uop/combine.py`."""
 
     ADD = auto()
@@ -191,12 +189,6 @@ class Combine(Enum):
     XOR = auto()
     ARGMAX = auto()  # over TUPLE(value, index): the first of the largest, NaN largest
     ARGMIN = auto()  # over TUPLE(value, index): the first of the smallest, NaN smallest
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +229,7 @@ class StageArg:
 ALL_LANES = 0xFFFFFFFF
 
 
-class ShuffleMode(Enum):
+class ShuffleMode(Word):
     """Which lane gives: XOR lane ^ by; UP lane - by; DOWN lane + by; INDEX the second source % 32.
 
     UP and DOWN give a lane its own value where the other would be outside the warp.
@@ -247,12 +239,6 @@ class ShuffleMode(Enum):
     UP = auto()
     DOWN = auto()
     INDEX = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,18 +251,12 @@ class ShuffleArg:
     members: int = ALL_LANES
 
 
-class Vote(Enum):
+class Vote(Word):
     """ANY and ALL give bool, BALLOT a u32 with the bit of each lane whose condition holds."""
 
     ANY = auto()
     ALL = auto()
     BALLOT = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +275,7 @@ class WarpReduceArg:
     members: int = ALL_LANES
 
 
-class Atomic(Enum):
+class Atomic(Word):
     """What an ATOMIC does with the old value and its operand; integers wrap.
 
     CAS stores if the old bits are those of compare: NaN equals itself, 0.0 is not -0.0.
@@ -310,12 +290,6 @@ class Atomic(Enum):
     EXCHANGE = auto()
     CAS = auto()
 
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
-
 
 @dataclass(frozen=True, slots=True)
 class AtomicArg:
@@ -324,18 +298,12 @@ class AtomicArg:
     atomic: Atomic
 
 
-class BarrierScope(Enum):
+class BarrierScope(Word):
     """BLOCK: all its threads.  WARP: the member lanes.  NAMED: `threads` threads, by number."""
 
     BLOCK = auto()
     WARP = auto()
     NAMED = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +331,7 @@ class RoleArg:
     grow: bool = False
 
 
-class Engine(Enum):
+class Engine(Word):
     """What works on its own after a thread has asked it to.
 
     CP_ASYNC: a thread's 4, 8 or 16 bytes.  BULK: a box, by the tensor memory accelerator.
@@ -373,12 +341,6 @@ class Engine(Enum):
     CP_ASYNC = auto()
     BULK = auto()
     WGMMA = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +384,7 @@ class WaitArg:
     read: bool = False
 
 
-class Fence(Enum):
+class Fence(Word):
     """PROXY_ASYNC: ordinary and asynchronous accesses of SHARED memory.  MBAR_INIT: fresh mbarriers
     become visible to BULK copies.  WGMMA: registers that the next MMAs use.  BLOCK, DEVICE: earlier
     writes are seen before later ones (__threadfence_block, __threadfence)."""
@@ -432,12 +394,6 @@ class Fence(Enum):
     WGMMA = auto()
     BLOCK = auto()
     DEVICE = auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-    __str__ = __repr__
-    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
