@@ -843,6 +843,99 @@ def equal_write_does_not_hide_the_one_before(k: Case) -> None:
     k.out(k.read(number(0)))
 
 
+def _five_writes_of_two_warps(k: Case, older: Callable[[], object]) -> None:
+    """Lane 0 uses element 0, lane 1 writes 5 to it after that; warp 1 writes 5 at any time."""
+    five = UOp.const(5, dtypes.i32)
+    k.write()
+    k.c.barrier()
+    with k.c.when(k.t < 1):
+        older()
+    k.c.syncwarp()
+    with k.c.when(k.t.eq(1)):
+        k.write(number(0), five)
+    with k.c.when(k.t.eq(32)):
+        k.write(number(0), five)
+    k.out(k.mine)
+
+
+def _write_to_first(k: Case, value: int) -> None:
+    k.write(number(0), UOp.const(value, dtypes.i32))
+
+
+def _read_first(k: Case) -> None:
+    k.out(k.read(number(0)))
+
+
+def _atomics_elsewhere(k: Case) -> None:
+    """A memory that has some keeps its accesses one by one."""
+    k.c.atomic(Atomic.ADD, k.s.index(1 + k.t % 2), k.mine)
+
+
+@case("SAME_VALUE", "RACE")
+def equal_write_does_not_hide_one_that_was_overwritten(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _write_to_first(k, 4))
+
+
+@case("SAME_VALUE")
+def equal_write_of_what_was_written_before(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _write_to_first(k, 5))
+
+
+@case("SAME_VALUE", "RACE")
+def equal_write_does_not_hide_an_older_read(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _read_first(k))
+
+
+@case("SAME_VALUE", "RACE")
+def equal_write_does_not_hide_an_older_atomic(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: k.c.atomic(Atomic.ADD, k.s.index(0), k.mine))
+
+
+@case("SAME_VALUE", "RACE")
+def equal_write_does_not_hide_an_older_read_beside_atomics(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _read_first(k))
+    _atomics_elsewhere(k)
+
+
+@case("SAME_VALUE", "RACE")
+def equal_write_does_not_hide_one_that_was_overwritten_beside_atomics(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _write_to_first(k, 4))
+    _atomics_elsewhere(k)
+
+
+@case("SAME_VALUE", "RACE")
+def write_after_one_of_two_equal_ones(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _write_to_first(k, 5))
+    k.c.syncwarp()
+    with k.c.when(k.t.eq(3)):
+        _write_to_first(k, 6)
+
+
+@case("SAME_VALUE")
+def write_after_both_of_two_equal_ones(k: Case) -> None:
+    _five_writes_of_two_warps(k, lambda: _write_to_first(k, 5))
+    k.c.barrier()
+    with k.c.when(k.t.eq(3)):
+        _write_to_first(k, 6)
+    k.c.syncwarp()
+    with k.c.when(k.t < 4):
+        _read_first(k)
+
+
+@case()
+def phases_whose_arrivals_may_swap(k: Case) -> None:
+    """Each wait knows the 32 arrivals of warp 0, and so one ended phase, whichever they ended."""
+    k.init(32)
+    with k.c.when(k.t < 32):
+        k.c.arrive(k.bar.index(0))
+        k.c.arrive(k.bar.index(1))
+    with k.c.when((k.t % 2).eq(1)):
+        k.c.arrive(k.bar.index(0))
+    k.c.wait(k.bar.index(1), 0)
+    k.c.wait(k.bar.index(0), 1)
+    k.out(k.mine)
+
+
 @case("DEADLOCK", size=64)
 def named_barrier_that_others_may_still_be_at(k: Case) -> None:
     k.out(k.mine)
