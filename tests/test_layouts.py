@@ -820,7 +820,9 @@ def test_enumerations_are_the_drivers() -> None:
     kinds = driver.CUtensorMapDataType
     words = {"f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT", "u": "UINT", "i": "INT"}
     for name, value in TMA_DATA_TYPE.items():
-        letters, bits = re.fullmatch(r"([a-z]+)(.*)", name).groups()  # type: ignore[union-attr]
+        parts = re.fullmatch(r"([a-z]+)(.*)", name)
+        assert parts is not None, name
+        letters, bits = parts.groups()
         kind = words.get(letters, "") + bits
         if kind in ("INT8", "INT16") or letters == "bool" or name.startswith("f8"):
             kind = "UINT16" if bits == "16" else "UINT8"

@@ -24,16 +24,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.mutation.study import Emulated, Subject, modes, mutants_of
+from tests.mutation.subjects import subjects
+from uopc.errors import DeviceError, UopcError
+from uopc.faults.raw import FaultKind
+from uopc.pipeline import launch_dims, render_cuda
+from uopc.runtime import cuda
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.mutation.study import Emulated, Subject, modes, mutants_of  # noqa: E402
-from tests.mutation.subjects import subjects  # noqa: E402
-from uopc.errors import DeviceError, UopcError  # noqa: E402
-from uopc.faults.raw import FaultKind  # noqa: E402
-from uopc.pipeline import launch_dims, render_cuda  # noqa: E402
-from uopc.runtime import cuda  # noqa: E402
-
 GO_ON = ("--destroy-on-device-error", "kernel")
 TOOLS = {
     "memcheck": GO_ON,

@@ -224,10 +224,5 @@ def has_engines(x: Launches) -> bool:
     return any(u.op in (Ops.COPY, Ops.COMMIT) for u in _nodes(x))
 
 
-def has_order(x: Launches) -> bool:
-    """Could the order of threads tell in its result, without a race?  Only by an atomic."""
-    return any(u.op is Ops.ATOMIC for u in _nodes(x))
-
-
 def _nodes(x: Launches) -> list[UOp]:
     return [u for one in x.launches for u in toposort(one.program.sink) if u.op in EFFECTS]

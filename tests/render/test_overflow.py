@@ -45,7 +45,9 @@ def faults_of(build: Build, values: Array, dtype: DType = dtypes.i32) -> list[Ra
 def wraps(build: Build, values: Array, dtype: DType = dtypes.i32) -> list[tuple[int, int, int]]:
     """(lane, value, bits) of each fault of an index."""
     found = faults_of(build, values, dtype)
-    return [(f.lane, *f.detail) for f in found if f.kind is FaultKind.INDEX_OVERFLOW]  # type: ignore[misc]
+    overflows = [f for f in found if f.kind is FaultKind.INDEX_OVERFLOW]
+    assert all(len(f.detail) == 2 for f in overflows)
+    return [(f.lane, f.detail[0], f.detail[1]) for f in overflows]
 
 
 def at(value: UOp) -> UOp:

@@ -16,7 +16,7 @@ UNBOUNDED: Bounds = (-(1 << 127), (1 << 127) - 1)
 
 
 def free(u: UOp) -> frozenset[UOp]:
-    """The ranges that must be open where u is evaluated."""
+    """The ranges, IFs and ROLEs that must be open where u is evaluated."""
     return u._free
 
 

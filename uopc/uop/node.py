@@ -91,7 +91,7 @@ class UOp:
         dtype, shape = INFER[op](src, arg)
         u = object.__new__(cls)
         u.op, u.src, u.arg, u.dtype, u.shape = op, src, arg, dtype, shape
-        u._free = _free_ranges(u)
+        u._free = _free_scopes(u)
         u._bounds = u._affine = u._key = u._order = None
         u.origins = user_frame(2)
         with _lock:
@@ -555,7 +555,7 @@ def closed_ranges(u: UOp) -> tuple[UOp, ...]:
     return u.src[4:] if u.op is Ops.STAGE else ()
 
 
-def _free_ranges(u: UOp) -> frozenset[UOp]:
+def _free_scopes(u: UOp) -> frozenset[UOp]:
     """Ranges, IFs and ROLEs that must be open where u is evaluated."""
     if u.op is Ops.RANGE:
         return frozenset((u,))
