@@ -1,4 +1,4 @@
-"""Where the numbers of `exact_math` come from: best polynomials, by the exchange of Remez.
+"""Where the numbers of `exact_math` and `tensor/curves.py` come from: best polynomials (Remez).
 
 Everything is computed here with decimals of 70 digits from exp, ln and series.  Coefficients are
 rounded to f32 or f64 one after another, the lowest first, and what is left is fitted again, so that
@@ -51,6 +51,17 @@ def sin(x: Decimal) -> Decimal:
 
 def cos(x: Decimal) -> Decimal:
     return series(Decimal(1), lambda n: -x * x / (2 * n * (2 * n - 1)))
+
+
+def arctan(x: Decimal) -> Decimal:
+    """By arctan(x) = 2 arctan(x / (1 + sqrt(1 + x²))) until the series is short."""
+    halvings = 0
+    while abs(x) > Decimal("0.05"):
+        x, halvings = x / (1 + (1 + x * x).sqrt()), halvings + 1
+    terms, power, n = Decimal(0), x, 0
+    while abs(power) > TINY:
+        terms, power, n = terms + (-1) ** n * power / (2 * n + 1), power * x * x, n + 1
+    return terms * 2**halvings
 
 
 def erf(x: Decimal) -> Decimal:
@@ -156,6 +167,7 @@ def fit(wanted: Fit, count: int, kind: Kind) -> tuple[list[np.float32 | np.float
 def fits() -> dict[str, Fit]:
     """By name.  An error is weighted to be one of the whole result, relative to it."""
     narrow, quarter = LN2 / 2 + Decimal("1e-6"), PI / 4 + Decimal("1e-6")
+    eighth = Decimal(2).sqrt() - 1 + Decimal("1e-6")  # tan(pi / 8)
     s_max = (Decimal(2).sqrt() - 1) / (Decimal(2).sqrt() + 1) + Decimal("1e-6")
 
     def of_root(f: Function) -> Function:
@@ -189,6 +201,13 @@ def fits() -> dict[str, Fit]:
             low=Decimal(0),
             high=quarter**2,
             counts=(3, 6),
+        ),
+        "ATAN (arctan(t) / t - 1) / t², z = t²": Fit(
+            function=of_root(lambda t: (arctan(t) / t - 1) / (t * t)),
+            weight=of_root(lambda t: t**3 / arctan(t)),
+            low=Decimal(0),
+            high=eighth**2,
+            counts=(5, 11),
         ),
         "ERF erf(x) / x - 1, z = x²": Fit(
             function=of_root(lambda x: erf(x) / x - 1),

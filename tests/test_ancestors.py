@@ -97,7 +97,7 @@ def test_the_opening_example_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     from uopc.runtime import cuda
 
     monkeypatch.setattr(cuda, "why_unusable", lambda: "no NVIDIA driver found.")
-    cuda.open_device.cache_clear()
+    monkeypatch.setattr(cuda, "_opened", {})
     ast, a, b = axpy(), floats(64 * 128), np.zeros(64 * 128, np.float32)
     with pytest.raises(DeviceError, match=r"^no NVIDIA driver found\.$"):
         uopc.cuda.run_cuda(render_cuda(ast, "axpy"), "axpy", *launch_dims(ast), a, b)

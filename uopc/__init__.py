@@ -15,6 +15,7 @@ from uopc.target import Target
 if TYPE_CHECKING:
     from uopc.checking import Verdict, check
     from uopc.pipeline import Kernel, compile
+    from uopc.tensor import Tensor
     from uopc.tracing import trace
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "Numerics",
     "Opts",
     "Target",
+    "Tensor",
     "Verdict",
     "check",
     "compile",
@@ -35,6 +37,7 @@ _LATER = {
     "Verdict": "checking",
     "check": "checking",
     "trace": "tracing",
+    "Tensor": "tensor",
 }
 
 

@@ -6,7 +6,7 @@ asked of a step; a kernel of one step answers for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +80,7 @@ class Kernel:
     numerics: what its numbers are beside the body.
     out_shapes: the shapes of its outputs.
     input_slots, output_slots: where it takes inputs and outputs; partials: BUFFERs that hold what
-    one step leaves for the next.
+    one step leaves for the next; errors: the BUFFER that takes the code of a stray index, or None.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Kernel:
         outs: Sequence[UOp],
         partials: Sequence[UOp],
         numerics: Numerics,
+        errors: UOp | None = None,
     ) -> None:
         self.steps, self.device, self.target, self.numerics = steps, how, on, numerics
         self.out_shapes = tuple(b.shape for b in bodies)
@@ -100,6 +101,7 @@ class Kernel:
         self.partials = tuple(partials)
         params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
         self.input_slots = tuple(sorted(params))
+        self.errors = errors
         self._programs: list[Program] | None = None
 
     @property
@@ -187,14 +189,26 @@ class Kernel:
                 f"(slots {list(self.input_slots)}), got {len(inputs)}"
             )
         outs = self._outputs(out, inputs, stream)
-        arrays: dict[int, Any] = dict(zip(self.input_slots, inputs, strict=True)) | dict(
-            zip(self.output_slots, outs, strict=True)
-        )
-        for p in self.partials:
-            arrays[p.arg.slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
-        for n, step in enumerate(self.steps):
-            self._launch(n, step, [arrays[p.slot] for p in step.source.params], stream)
+        arrays: dict[int, Any] = dict(zip(self.input_slots, inputs, strict=True))
+        self.run(arrays | dict(zip(self.output_slots, outs, strict=True)), stream)
         return outs[0] if len(outs) == 1 else outs
+
+    def run(self, arrays: Mapping[int, Any], stream: Any = None) -> None:
+        """Run on an array for each parameter by its slot; outputs are written where they are.
+
+        Raises UsageError for a wrong dtype, size or layout, and where a slot is missing.
+        """
+        have = dict(arrays)
+        for p in self.partials:
+            have[p.arg.slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
+        for n, step in enumerate(self.steps):
+            wanted = [p.slot for p in step.source.params]
+            if missing := [slot for slot in wanted if slot not in have]:
+                raise UsageError(
+                    f"kernel {step.source.name} wants arrays for the slots {wanted}, "
+                    f"there is none for {missing}"
+                )
+            self._launch(n, step, [have[slot] for slot in wanted], stream)
 
     def _empty(self, shape: Shape, dtype: DType, on_device: bool, stream: Any) -> Any:
         """Memory for an output or a partial result, on the device where it can stay there."""

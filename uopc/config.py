@@ -17,7 +17,7 @@ from uopc.errors import UsageError
 VARIABLES: dict[str, tuple[str, str]] = {
     "UOPC_CHECK": ("0", "1 checks every emulated kernel: races, stray accesses and the like"),
     "UOPC_CHECK_SPEC": ("0", "1 checks the stage spec before and after every pass"),
-    "UOPC_DEBUG": ("0", "1 reports each compile; 2 also synchronises after each launch"),
+    "UOPC_DEBUG": ("0", "1 reports each compile"),
     "UOPC_CACHE_DIR": ("", "folder of compiled kernels; empty: the user's cache folder"),
     "UOPC_CACHE_MB": ("512", "size bound of that folder in MiB; 0 keeps nothing on disk"),
     "UOPC_CC": ("", "the C compiler; empty: the first of gcc, clang, cc on PATH"),
@@ -25,6 +25,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "",
         "default device: cuda, emulated or cpu; empty: cuda if usable, else emulated",
     ),
+    "UOPC_SYNC": ("0", "1 waits for every launch, so that a failure names its kernel"),
     "UOPC_THREADS": ("0", "threads of native CPU kernels; 0: one per available core"),
 }
 
@@ -40,6 +41,7 @@ class Config:
     cache_mb: int = 512
     cc: str = ""
     device: str = ""
+    sync: bool = False
     threads: int = 0
 
     @classmethod
@@ -65,6 +67,7 @@ class Config:
             cache_mb=number("UOPC_CACHE_MB"),
             cc=get("UOPC_CC"),
             device=get("UOPC_DEVICE"),
+            sync=number("UOPC_SYNC") != 0,
             threads=number("UOPC_THREADS"),
         )
 

@@ -15,8 +15,20 @@ class UsageError(UopcError, ValueError):
     """The caller's fault: shapes, dtypes, arguments, or an Opts that does not fit its kernel."""
 
 
+class OutOfRangeError(UsageError, IndexError):
+    """An index that a kernel reads from an array names no element."""
+
+
+class JitError(UsageError):
+    """A captured function does what a replay cannot do again, such as read a value."""
+
+
 class SpecError(UopcError):
     """A graph breaks the table of its stage: a pass's fault, or that of hand-written IR."""
+
+
+class GradientError(UopcError, AssertionError):
+    """The gradients of a function are not its differences: what `gradcheck` finds."""
 
 
 class TargetError(UopcError):

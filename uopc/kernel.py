@@ -1,20 +1,58 @@
-"""Records that travel between stages: Numerics, the tree of a PROGRAM, a rendered Source, a launch.
+"""Records that travel between stages: what one kernel computes, Numerics, the tree of a PROGRAM, a
+rendered Source, a launch.
 
 A PROGRAM is a tree of scopes in execution order: `linearize` makes it, the renderers print it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from uopc.dtype import DType
+from uopc.dtype import DType, dtypes
 from uopc.target import Target
 from uopc.uop.node import UOp
 from uopc.uop.ops import TensorMapArg
 
 Dims: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One value that a kernel stores.
+
+    value: shaped, in stage TENSOR without ASSIGN and DETACH; memory: the BUFFER that takes it, of
+    as many elements and the same dtype.  A memory that the kernel also reads is written in place:
+    who makes the kernel has proved that no element is read by one thread and written by another
+    before it.  last: stored after everything else that the block does, its own reductions and loads
+    among it: other threads of the block read the old contents.
+    """
+
+    value: UOp
+    memory: UOp
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class KernelBody:
+    """What one kernel computes, and along which axes: what a schedule is made of.
+
+    outputs: what it stores.
+    sizes: the size of each kernel axis.
+    axes: for the value of each output, and for REDUCEs inside of them, the kernel axis of each
+        dimension of its domain (of a REDUCE: its source's shape, the kept dimensions, then the
+        reduced ones); -1 where the dimension has size 1.  A REDUCE that is not named gets axes of
+        its own.
+    checked: GATHERs and SCATTERs whose indices this kernel checks.
+    errors: the error word, a BUFFER of one u64; there where checked is not empty.
+    """
+
+    outputs: tuple[Output, ...]
+    sizes: tuple[int, ...]
+    axes: Mapping[UOp, tuple[int, ...]]
+    checked: frozenset[UOp] = field(default=frozenset())
+    errors: UOp | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +141,8 @@ class Param:
 
     size in elements; scalar: passed by value; align: bytes that its address must be a multiple of
     (16 where the kernel makes wide accesses, else the element's size).
+    bundle: it stands for so many memories of up to `size` elements each, 0 for one memory.  A
+    launch passes a table of them: their addresses, then how many elements each has, all 8 bytes.
     """
 
     slot: int
@@ -111,6 +151,12 @@ class Param:
     written: bool
     scalar: bool = False
     align: int = 1
+    bundle: int = 0
+
+    @property
+    def passed(self) -> tuple[DType, int]:
+        """dtype and elements of the array whose address a launch passes."""
+        return (dtypes.u64, 2 * self.bundle) if self.bundle else (self.dtype, self.size)
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,27 @@ from uopc.compiled import Kernel as Kernel  # also for those who look for it her
 from uopc.compiled import Step as Step
 from uopc.compiled import render_for
 from uopc.errors import DeviceError, TargetError, UsageError
-from uopc.kernel import USUAL, Dims, Numerics, ProgramTree, Source
+from uopc.kernel import USUAL, Dims, KernelBody, Numerics, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
 from uopc.passes.effects import effects
 from uopc.passes.exact_math import exact_math
+from uopc.passes.in_place import (
+    apart,
+    check_in_place,
+    confined,
+    is_in_place,
+    may_write_in_place,
+)
 from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
-from uopc.passes.rangeify import rangeify
+from uopc.passes.rangeify import rangeify, rangeify_kernel
+from uopc.passes.segments import Segmented, segment_opts, segments
 from uopc.passes.share import axes_of, reduced_axes, share
 from uopc.passes.split import split
-from uopc.passes.split_grid import split_axis, split_grid
+from uopc.passes.split_grid import UnsplittableError, split_axis, split_grid
 from uopc.passes.vectorise import vectorise
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda as render_cuda_text
@@ -68,6 +76,10 @@ def _materialise(root: UOp, opts: Opts) -> UOp:
     return materialise(root, opts.keep, batch_loads=opts.gpu)
 
 
+def _effects(root: UOp, opts: Opts) -> UOp:
+    return effects(root, opts.gpu)
+
+
 def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
@@ -82,7 +94,7 @@ LOWERING: tuple[Pass, ...] = (
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
     Pass("cooperate", _plain(cooperate), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
     Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
-    Pass("effects", _plain(effects), Stage.LOOPS, "memory and order"),
+    Pass("effects", _effects, Stage.LOOPS, "memory and order"),
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
     Pass("exact_math", _plain(exact_math), Stage.LOOPS, "a function was one dear op", _asked),
     Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
@@ -97,9 +109,11 @@ def index(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = ())
 def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics = USUAL) -> UOp:
     """INDEXED -> LOOPS under opts and numerics.  trace collects (pass, graph after it).
 
-    Raises UsageError where opts names axes that root has not.
+    Raises UsageError where opts names axes that root has not, TargetError where the kernel cannot
+    write in place under them.
     """
     opts.check(len(axes_of(root)), reduced_axes(root))
+    check_in_place(root, opts)
     checked = config.current().check_spec
     if checked:
         check(root, Stage.INDEXED)
@@ -194,6 +208,79 @@ def _checked(asked: bool | None, name: str, how: str, on: Target) -> bool:
     )
 
 
+def compile_kernel(
+    body: KernelBody,
+    target: str | Target | None = None,
+    name: str = "kernel",
+    numerics: Numerics = USUAL,
+    check: bool | None = None,
+    opts: Opts | None = None,
+) -> Kernel:
+    """A kernel of a schedule, its axes given, to one that runs.
+
+    target, name, numerics, check, opts: as `compile` takes them.  Parameters have the body's slots;
+    `Kernel.run` takes arrays by slot.  Outputs may be written in place; where no Opts can do that,
+    they are written apart and copied.
+
+    Raises UsageError, TargetError or ToolchainError as `compile` does.
+    """
+    how, language, on = _where(target)
+    way = _Way(how, language, on, numerics, _checked(check, name, how, on))
+    root = share(rangeify_kernel(body), given=True)
+    slot = 1 + max(u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER)
+    facts = KernelFacts.of_indexed(root)
+    ranked = [opts] if opts is not None else _candidates(facts, way)
+    try:
+        steps, partials = _first_that_fits(root, ranked, slot, name, way, chosen=opts is None)
+    except TargetError:
+        if opts is not None or not is_in_place(root):
+            raise
+        steps, partials = _apart(root, slot, name, way)
+    values, outs = [o.value for o in body.outputs], [o.memory for o in body.outputs]
+    return Kernel(steps, how, on, values, outs, partials, numerics, body.errors)
+
+
+def compile_segments(
+    body: KernelBody,
+    count: int,
+    own: Sequence[int],
+    target: str | Target | None = None,
+    name: str = "kernel",
+    numerics: Numerics = USUAL,
+) -> tuple[Step, Segmented]:
+    """A flat body (`uopc/schedule/batch.py`) to one launch over any number of arrays.
+
+    count: of chunks at most; own: slots of one element that each array has its own of.
+    """
+    how, language, on = _where(target)
+    way = _Way(how, language, on, numerics, _checked(None, name, how, on))
+    kernel = segments(share(rangeify_kernel(body), given=True), count, own)
+    return _step(kernel.root, segment_opts(kernel, on.is_gpu), name, way), kernel
+
+
+def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> list[Opts]:
+    """Opts for a kernel whose axes are given; each as it is, then as it can write in place."""
+    if not way.target.is_gpu:
+        return choose_cpu.rank(facts)
+    ranked = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=split))
+    both = [x for opts in ranked for x in (opts, confined(facts.root, opts))]
+    whole = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=False)) if split else []
+    return [*dict.fromkeys((*both, *(confined(facts.root, opts) for opts in whole)))]
+
+
+def _apart(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...], list[UOp]]:
+    """A kernel that writes apart what it would write in place, then copies."""
+    root, copies, written = apart(root, slot)
+    ranked = _candidates(KernelFacts.of_indexed(root), way)
+    free = slot + len(written)
+    steps, partials = _first_that_fits(root, ranked, free, name, way, chosen=True)
+    for n, copy in enumerate(copies):
+        ranked = _candidates(KernelFacts.of_indexed(copy), way)
+        more, _ = _first_that_fits(copy, ranked, free, f"{name}_copy{n}", way, chosen=True)
+        steps += more
+    return steps, [*written, *partials]
+
+
 def _where(target: str | Target | None) -> tuple[str, str, Target]:
     """(device, language of the source, Target) that a user's word stands for."""
     if target is None:
@@ -221,12 +308,14 @@ def _first_that_fits(
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
     first: tuple[tuple[Step, ...], list[UOp]] | None = None
-    refused: TargetError | None = None
+    refused: TargetError | UnsplittableError | None = None
     for opts in ranked:
         try:
             made = _steps(root, opts, slot, name, way)
-        except TargetError as error:
+        except (TargetError, UnsplittableError) as error:
             refused = error
+            if not chosen:
+                raise
             continue
         first = first or made
         if not chosen or way.language != "cuda" or not any(_spills(s) for s in made[0]):
@@ -253,10 +342,15 @@ def _steps(
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
         steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
-        facts = KernelFacts.of_indexed(root)
-        opts = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=False))[0]
+        opts = _second_half(KernelFacts.of_indexed(root), way)
     steps.append(_step(root, opts, name, way))
     return tuple(steps), partials
+
+
+def _second_half(facts: KernelFacts, way: _Way) -> Opts:
+    """Opts for what folds the parts; the first that can write in place, if it does."""
+    ranked = _candidates(facts, way, split=False)
+    return next((o for o in ranked if may_write_in_place(facts.root, o)), ranked[0])
 
 
 def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:

@@ -7,6 +7,7 @@ It stands in for cuda.core and the driver bindings.  A kernel runs as the Python
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable
 from enum import IntEnum
@@ -16,11 +17,13 @@ from typing import Any
 
 class Result(IntEnum):
     CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
 
 
 _OK = Result.CUDA_SUCCESS
 _P, _I = ctypes.c_void_p, ctypes.c_int
+_CALL = {n: ctypes.CFUNCTYPE(_I, *[_P] * n) for n in (1, 2, 4)}
 _ENCODE = ctypes.CFUNCTYPE(_I, _P, _I, ctypes.c_uint32, _P, _P, _P, _P, _P, _I, _I, _I, _I)
 
 
@@ -55,22 +58,39 @@ class Stream:
         self.synced += 1
 
 
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.c_uint64),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
 class FakeCUDA:
     """Both modules, and a record of what was asked of them.
 
     Attributes: core, driver; kernels by name; launches as (name, grid, block, shared bytes, stream
     handle); current, the threads that set the context; free_bytes of memory; asked_shared bytes;
     loaded libraries; encoded, the arguments of each tensor map.  A kernel launched with tensor maps
-    gets the addresses of its arguments.
+    gets the addresses of its arguments, like one that is launched by cuLaunchKernelEx.
+
+    On a stream that records, launches and copies are put in a graph, which has what they were
+    called with; pinned are the addresses of host memory that the driver knows.
     """
 
     def __init__(self, sm: int = 80, free_bytes: int = 1 << 20) -> None:
-        self.kernels: dict[str, Callable[..., None]] = {}
+        self.kernels: dict[str, Callable[..., object]] = {}
         self.launches: list[tuple[Any, ...]] = []
         self.current: list[int] = []
         self.trims: list[int] = []
         self.asked_shared: list[int] = []
         self.names: list[str] = []  # of the kernel in each library
+        self.counts: dict[str, int] = {}  # of parameters of kernels by cuLaunchKernelEx
         self.loaded: set[int] = set()
         self.synced = 0
         self.max_threads = 1024
@@ -84,7 +104,21 @@ class FakeCUDA:
         self.fault = ""
         self._sm = sm
         self.legacy = Stream(1)
+        self.pinned: set[int] = set()
+        self.contexts: list[int] = []  # as they were set by the driver's own function
+        self.recording: dict[int, list[Callable[[], Any]]] = {}  # by the stream's handle
+        self.graphs: dict[int, list[Callable[[], Any]]] = {}
+        self.executables: dict[int, list[Callable[[], Any]]] = {}
+        self.graph_launches: list[tuple[int, int]] = []
+        self._numbers = itertools.count(1000)
+        self._functions = {
+            b"cuTensorMapEncodeTiled": self._encode,
+            b"cuCtxSetCurrent": _CALL[1](self._set_context),
+            b"cuLaunchKernelEx": _CALL[4](self._launch_ex),
+            b"cuGraphLaunch": _CALL[2](self._launch_graph),
+        }
         self.core = SimpleNamespace(
+            StreamOptions=lambda **given: given,
             Device=self._open,
             LEGACY_DEFAULT_STREAM=self.legacy,
             Stream=Stream,
@@ -98,8 +132,22 @@ class FakeCUDA:
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic",
             CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK="threads",
         )
+        mode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
         self.driver = SimpleNamespace(
             CUfunction_attribute=attribute,
+            CUpointer_attribute=SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE="type"),
+            CUresult=Result,
+            CUstreamCaptureMode=mode,
+            cuCtxGetCurrent=lambda: (_OK, 55),
+            cuGraphDestroy=lambda graph: (self.graphs.pop(graph) and _OK,),
+            cuGraphExecDestroy=lambda graph: (self.executables.pop(graph) and _OK,),
+            cuGraphInstantiate=self._instantiate,
+            cuMemcpyDtoDAsync=self._copy,
+            cuMemcpyPeerAsync=lambda to, a, start, b, size, on: self._copy(to, start, size, on),
+            cuMemsetD8Async=self._fill,
+            cuPointerGetAttribute=self._known,
+            cuStreamBeginCapture=self._begin,
+            cuStreamEndCapture=self._end,
             cuDeviceGet=lambda ordinal: (_OK, ordinal),
             cuDeviceGetCount=lambda: (_OK, 1),
             cuDriverGetVersion=lambda: (_OK, 13000),
@@ -134,8 +182,12 @@ class FakeCUDA:
             properties=SimpleNamespace(**limits),
             set_current=lambda: self.current.append(threading.get_ident()),
             sync=self._sync,
-            memory_resource=SimpleNamespace(allocate=self._allocate, handle=99),
-            create_stream=lambda obj=None: Stream(obj.__cuda_stream__()[1] if obj else 7),
+            memory_resource=SimpleNamespace(
+                allocate=self._allocate,
+                handle=99,
+                attributes=SimpleNamespace(reserved_mem_current=1 << 16),
+            ),
+            create_stream=self._create_stream,
         )
 
     def _open(self, _: int) -> Any:
@@ -158,8 +210,56 @@ class FakeCUDA:
         return (_OK,)
 
     def _copy(self, to: int, source: int, size: int, stream: int) -> tuple[Result]:
-        ctypes.memmove(to, source, size)
+        self._do(stream, lambda: ctypes.memmove(to, source, size))
         return (_OK,)
+
+    def _fill(self, to: int, value: int, size: int, stream: int) -> tuple[Result]:
+        self._do(stream, lambda: ctypes.memset(to, value, size))
+        return (_OK,)
+
+    def _known(self, what: str, address: int) -> tuple[Any, ...]:
+        return (_OK, 1) if address in self.pinned else (Result.CUDA_ERROR_INVALID_VALUE, None)
+
+    def _create_stream(self, obj: Any = None, options: Any = None) -> Stream:
+        if obj:
+            return Stream(obj.__cuda_stream__()[1])
+        return Stream(8 if options == {"nonblocking": False} else 7)
+
+    # ---- graphs
+    def _do(self, stream: int, work: Callable[[], Any]) -> None:
+        """Now, or when the graph that the stream records is launched."""
+        if stream in self.recording:
+            self.recording[stream].append(work)
+        else:
+            work()
+
+    def _begin(self, stream: int, mode: str) -> tuple[Result]:
+        self.recording[stream] = []
+        return (_OK,)
+
+    def _end(self, stream: int) -> tuple[Any, ...]:
+        number = next(self._numbers)
+        self.graphs[number] = self.recording.pop(stream)
+        return _OK, number
+
+    def _instantiate(self, graph: int, flags: int) -> tuple[Any, ...]:
+        if self.fault:
+            return Result.CUDA_ERROR_INVALID_VALUE, None
+        number = next(self._numbers)
+        self.executables[number] = list(self.graphs[graph])
+        return _OK, number
+
+    def _launch_graph(self, graph: int, stream: int) -> int:
+        if self.fault:
+            return Result.CUDA_ERROR_ILLEGAL_ADDRESS
+        self.graph_launches.append((graph, stream))
+        for work in self.executables[graph]:
+            work()
+        return 0
+
+    def _set_context(self, context: int) -> int:
+        self.contexts.append(context)
+        return 0
 
     def _attribute(self, what: str, value: int, kernel: Any, device: int) -> tuple[Result]:
         self.asked_shared.append(value)
@@ -184,9 +284,10 @@ class FakeCUDA:
         return (_OK,)
 
     def _address(self, name: bytes, version: int, flags: int) -> tuple[Any, ...]:
-        if name != b"cuTensorMapEncodeTiled":
+        found = self._functions.get(name)
+        if found is None:
             return Result.CUDA_ERROR_ILLEGAL_ADDRESS, 0
-        return _OK, ctypes.cast(self._encode, ctypes.c_void_p).value, 0
+        return _OK, ctypes.cast(found, ctypes.c_void_p).value, 0
 
     def _encode_map(self, to: int, dtype: int, rank: int, pointer: int, *more: Any) -> int:
         lists, modes = more[:4], more[4:]
@@ -225,6 +326,20 @@ class FakeCUDA:
         if name in self.kernels:
             self.kernels[name](where)
         return (_OK,)
+
+    def _launch_ex(self, config: int, kernel: int | None, places: int, extra: int | None) -> int:
+        if self.fault:
+            return Result.CUDA_ERROR_ILLEGAL_ADDRESS
+        c = LaunchConfig.from_address(config)
+        name = self.names[kernel or 0]
+        shape = tuple(c.grid), tuple(c.block), c.shared, c.stream
+        self.launches.append((name, *shape))
+        if name in self.kernels:
+            count = self.counts[name]  # what the driver copies before it returns
+            values = list((ctypes.c_void_p * count).from_address(places))
+            numbers = [ctypes.c_uint64.from_address(v or 0).value for v in values]
+            self._do(c.stream, lambda: self.kernels[name](*numbers))
+        return 0
 
     def _launch(self, stream: Stream, config: Any, kernel: Any, *values: Any) -> None:
         if self.fault:

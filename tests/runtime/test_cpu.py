@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +154,12 @@ def test_any_thread_may_call(tmp_path: Path) -> None:
     assert got == [[9] * 8] * 4
 
 
+def ways(kernel: cpu.Kernel, addresses: list[int]) -> list[Callable[[], None]]:
+    """The ways to call it on these addresses."""
+    prepared = kernel.prepared(len(addresses))
+    return [partial(kernel, addresses), partial(prepared, addresses), kernel.bound(addresses)]
+
+
 def test_the_number_of_threads_is_the_configuration_s(tmp_path: Path) -> None:
     text = (
         "int omp_get_num_threads(void);\n"
@@ -163,14 +170,32 @@ def test_the_number_of_threads_is_the_configuration_s(tmp_path: Path) -> None:
     )
     for threads in (1, 3):
         out = np.zeros(1, np.int32)
-        cpu.load(text, "f", config=Config(cache_dir=tmp_path, threads=threads))([address(out)])
-        assert out[0] == threads
+        kernel = cpu.load(text, "f", config=Config(cache_dir=tmp_path, threads=threads))
+        where = [address(out)]
+        for run in ways(kernel, where):
+            out[0] = 0
+            run()
+            assert out[0] == threads
+
+
+def test_what_is_prepared_gets_the_same_as_a_call(tmp_path: Path) -> None:
+    """The addresses, then 0 where an emulated run has its request."""
+    text = """int f(void **args) {
+      long *out = args[0]; out[0] = (long)args[1]; out[1] = (long)args[2]; return 0; }"""
+    kernel = cpu.load(text, "f", config=Config(cache_dir=tmp_path))
+    out = np.full(2, 9)
+    where = [address(out), 12345]
+    for run in ways(kernel, where):
+        out[:] = 9
+        run()
+        assert out.tolist() == [12345, 0]
 
 
 def test_a_kernel_that_fails_says_so(tmp_path: Path) -> None:
     kernel = cpu.load("int f(void **args) { return 7; }", "f", config=Config(cache_dir=tmp_path))
-    with pytest.raises(DeviceError, match=r"kernel f returned 7: a kernel returns 0\."):
-        kernel([])
+    for run in ways(kernel, []):
+        with pytest.raises(DeviceError, match=r"kernel f returned 7: a kernel returns 0\."):
+            run()
 
 
 def test_what_an_emulated_kernel_returns_is_told(tmp_path: Path) -> None:

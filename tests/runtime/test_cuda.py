@@ -32,11 +32,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCUDA]:
     monkeypatch.setattr(cuda, "current", lambda: Config(cache_dir=tmp_path))
     made.kernels["axpy"] = _axpy
     monkeypatch.setattr(cuda, "_cuda_python", lambda: (made.core, made.driver))
+    monkeypatch.setattr(cuda, "_opened", {})
     cuda.device_target.cache_clear()
-    cuda.open_device.cache_clear()
     yield made
     cuda.device_target.cache_clear()
-    cuda.open_device.cache_clear()
 
 
 @pytest.fixture
@@ -292,7 +291,7 @@ def test_out_of_memory_is_tried_again_once(gpu: cuda.CUDA, fake: FakeCUDA) -> No
 
 
 def test_debug_mode_waits_and_names_the_kernel(fake: FakeCUDA, tmp_path: Path) -> None:
-    gpu = cuda.CUDA(config=Config(cache_dir=tmp_path, debug=2))
+    gpu = cuda.CUDA(config=Config(cache_dir=tmp_path, sync=True))
     y, x = (gpu.to_device(a) for a in _arrays())
     function, before = gpu.function(axpy_cuda()), fake.legacy.synced
     gpu.launch(function, None, None, y, x, 2.0)
@@ -308,7 +307,7 @@ def test_debug_mode_waits_and_names_the_kernel(fake: FakeCUDA, tmp_path: Path) -
 
 def test_a_late_failure_tells_how_to_find_the_kernel(gpu: cuda.CUDA, fake: FakeCUDA) -> None:
     fake.fault = "CUDA_ERROR_ILLEGAL_ADDRESS: while running"
-    with pytest.raises(DeviceError, match=r"a kernel launched before failed .* UOPC_DEBUG=2 names"):
+    with pytest.raises(DeviceError, match=r"a kernel launched before failed .* UOPC_SYNC=1 names"):
         gpu.synchronize()
 
 

@@ -280,7 +280,7 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    environment = os.environ | {"UOPC_DEBUG": "2"}
+    environment = os.environ | {"UOPC_SYNC": "1"}
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -85,6 +85,13 @@ def test_names_and_languages() -> None:
         Program(AXPY_C)
 
 
+def test_only_a_source_can_be_prepared() -> None:
+    with pytest.warns(UserWarning):
+        bare = Program(AXPY_C, "axpy")
+    with pytest.raises(UsageError, match="kernel axpy is a bare text; only a Source can be"):
+        bare.prepared()
+
+
 def test_threads_share_one_compilation(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = Program(axpy_c(), config=Config(cache_dir=tmp_path, debug=1))
     outs = [np.zeros(100, np.float32) for _ in range(4)]

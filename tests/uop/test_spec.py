@@ -11,7 +11,7 @@ from tests.helpers import alloc, reduce_over
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
 from uopc.uop.node import UOp, buffer, range_, sink
-from uopc.uop.ops import AxisType, Combine, Ops, RangeArg, ReduceArg
+from uopc.uop.ops import AxisType, Combine, Ops, RangeArg, ReduceArg, ScatterArg
 from uopc.uop.spec import check
 from uopc.uop.stages import OPERANDS, STAGE_OPS, STAGE_RANGES, Stage
 from uopc.uop.text import parse
@@ -30,6 +30,18 @@ GOOD: dict[str, tuple[Stage, str]] = {
         %3 = TUPLE(%1, %2)
         %4 = REDUCE[ARGMAX, 1](%3)
         %5 = ITEM[1](%4)
+        """,
+    ),
+    "places": (
+        Stage.TENSOR,
+        """
+        p0 = BUFFER f32[4, 8]
+        p1 = BUFFER i32[5, 8]
+        %0 = GATHER[~0, 1](p0, p1)
+        %1 = DETACH(%0)
+        %2 = SCATTER[4, 8 <- ~0, 1](%1, p1)
+        %3 = ASSIGN(p0, %2)
+        %4 = ASSIGN(%3, p0)
         """,
     ),
     "rows": (
@@ -156,6 +168,7 @@ CHANGES = [
     ("body", "%5 = ITEM[1](%4)", "", "TENSOR: REDUCE .*take one of several"),
     ("body", "BUFFER f32[]", "BUFFER SHARED f32[]", "a BUFFER is GLOBAL"),
     ("body", "p1 = BUFFER f32[]", "p1 = BUFFER f32[] slot=0", "slot 0 in GLOBAL is also f32"),
+    ("places", "%4 = ASSIGN(%3, p0)", "%4 = TUPLE(%3, p0)", "a body is a value"),
     # INDEXED
     ("rows", "RANGE 33 LOOP", "RANGE 0 LOOP", "INDEXED: RANGE .*size 0"),
     ("rows", "RANGE 33 LOOP", "RANGE 33 GLOBAL", "this stage has no GLOBAL ranges"),
@@ -346,6 +359,13 @@ def test_reduce_closes_threads_but_not_blocks() -> None:
     lane = UOp(Ops.RANGE, (), RangeArg(0, 8, AxisType.LOCAL, "l"))
     x, out = buffer(1, F32, (8,)), buffer(0, F32, (1,))
     check(sink(out.index(0).store(reduce_over(x.index(lane).load(), lane))), Stage.MAPPED)
+
+
+def test_a_gather_has_a_record_of_its_own() -> None:
+    x, at = buffer(0, F32, (4,)), buffer(1, dtypes.i32, (4,))
+    odd = UOp(Ops.GATHER, (x, at), ScatterArg((4,), (~0,)))
+    with pytest.raises(SpecError, match=r"GATHER .*its arg is GatherArg, got ScatterArg"):
+        check(odd, Stage.TENSOR)
 
 
 def test_tables_cover_every_op() -> None:

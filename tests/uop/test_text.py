@@ -150,6 +150,7 @@ def test_every_bit_pattern(dtype: DType, data: st.DataObject) -> None:
 X = buffer(0, F32, (4, 8))
 I0, YES = UOp.const(0, dtypes.index), UOp.const(True)
 SCALAR = buffer(3, F32, ())
+ROWS = buffer(1, dtypes.i64, (4, 8))
 ELEMENT = X.index(I0)
 RECORDS = [
     *(
@@ -173,6 +174,10 @@ RECORDS = [
     *(UOp(Ops.REDUCE, (X,), ReduceArg(c, 2)) for c in (Combine.ADD, Combine.MUL, Combine.MAX)),
     *(X.argmax(2), X.argmin(1), buffer(0, dtypes.bool, (4,)).reduce(Combine.AND)),
     reduce_over(SCALAR, range_(4, 0), range_(5, 1), combine=Combine.MIN),
+    X.gather((~0, 1), buffer(1, dtypes.i32, (5, 8))),
+    X.gather((~1, ~0), SCALAR.cast(dtypes.i8), SCALAR.cast(dtypes.u64)),
+    *(X.scatter((9, 8), (~0, 1), ROWS), X.scatter((7,), (~0,), ROWS), X.assign(X + 1.0)),
+    *(X.assign(X).assign(1.0), X.detach()),
     UOp(Ops.IOTA, (), IotaArg(0, dtypes.u8)),
     *(X.reshape((32,)), X.reduce(Ops.ADD, 2).reshape((1, 1)).reshape(()), X.flip((0, 1))),
     *(X.shrink(((1, 3), (0, 8))), X.pad(((0, 1), (2, 0)), 1.5)),
@@ -414,6 +419,9 @@ GOOD = "r0 = RANGE 4 LOOP\n"
         ("p0 = BUFFER f32[]\n%0 = CAST[f33](p0)", "line 2 .*f33"),
         ("p0 = BUFFER f32[]\n%0 = STAGE[SHARED 8 twice](p0, 0, 0, true)", "line 2 .*exchange"),
         ("%0 = TUPLE()", "line 1 "),
+        ("p0 = BUFFER i32[4]\n%0 = SCATTER[4, ~0](p0, p0)", "line 2 .*reads like 100, 8 <- ~0, 1"),
+        ("p0 = BUFFER i32[4]\n%0 = GATHER[~x](p0, p0)", "line 2 "),
+        ("p0 = BUFFER i32[4]\n%0 = GATHER[0](p0, p0)", "line 2 .*must name each of the 1 indices"),
     ],
 )
 def test_bad_text_names_the_line(text: str, why: str) -> None:
@@ -426,6 +434,15 @@ def test_comments_and_blank_lines() -> None:
 
 
 # ---- messages
+def test_text_of_gathers() -> None:
+    text = show(X.gather((~0, 1), ROWS).scatter((9, 2), (~0, ~1), ROWS, ROWS).detach())
+    assert text.splitlines()[2:] == [
+        "%0 = GATHER[~0, 1](p0, p1) : f32[4, 8]",
+        "%1 = SCATTER[9, 2 <- ~0, ~1](%0, p1, p1) : f32[9, 2]",
+        "%2 = DETACH(%1) : f32[9, 2]",
+    ]
+
+
 def test_index_text() -> None:
     a, b = range_(8, 0), UOp(Ops.RANGE, (), RangeArg(1, 4, AxisType.LOCAL, "l", 2))
     p = buffer(1, F32, (64,))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from uopc.dtype import dtypes
 from uopc.passes.rangeify import rangeify
-from uopc.passes.share import axes_of, output_axes, reduced_axes, share
+from uopc.passes.share import axes_of, is_report, output_axes, reduced_axes, share
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, memory, toposort
@@ -65,7 +65,9 @@ class KernelFacts:
         accesses = tuple(
             Access(m.arg.slot, u.src[0].src[1], m.dtype.itemsize, u.op is Ops.STORE)
             for u in order
-            if u.op in (Ops.LOAD, Ops.STORE) and (m := memory(u.src[0])).op is Ops.BUFFER
+            if u.op in (Ops.LOAD, Ops.STORE)
+            and not is_report(u)
+            and (m := memory(u.src[0])).op is Ops.BUFFER
         )
         outputs = tuple(sorted(output_axes(root)))
         sizes = tuple(a.arg.size for a in axes)
@@ -106,7 +108,7 @@ class KernelFacts:
         """Is axis walked more than once (by several reductions, or by one and the output)?"""
         r = self.axes[axis]
         walks = sum(r in u.src[1:] for u in self.reduces)
-        stored = any(u.op is Ops.END and r in u.src[1:] for u in self.root.src)
+        stored = any(u.op is Ops.END and r in u.src[1:] and not is_report(u) for u in self.root.src)
         return walks + stored > 1
 
     def streams(self, axis: int) -> int:

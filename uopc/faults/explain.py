@@ -174,6 +174,8 @@ def _writes(u: UOp, m: UOp | None) -> bool:
 def _bounds(c: Case) -> Facts:
     if c.m is None:
         return c.facts(node_text(c.node), f"there is no number {c.raw.offset_bytes}")
+    if c.m.arg.bundle and c.raw.detail:
+        return _outside_segment(c)
     m, width = c.memory, _width(c.node)
     size = prod(m.shape)
     last = c.flat + width - 1
@@ -193,6 +195,18 @@ def _bounds(c: Case) -> Facts:
     )
     hint = f"let only threads with {below} come to it: {gate}"
     return c.facts(f"{c.now.kind} of {which} of {m}", f"it has {has}", hint=hint)
+
+
+def _outside_segment(c: Case) -> Facts:
+    """Of a bundle: which memory, which element of it, and how many it has."""
+    which, at, size = c.raw.detail
+    name, count_ = c.memory.name, c.memory.shape[0]
+    what = f"{c.now.kind} of element {at} of global {name}[{which}]"
+    if size < 0:
+        why = f"{name} is a bundle, the number of its memories is {count_}"
+        return c.facts(what, why, hint=f"let only threads with 0 <= which < {count_} come to it")
+    hint = f"let only threads with index < {size}, what this memory has, come to it"
+    return c.facts(what, f"it has {count(size, 'element')}", hint=hint)
 
 
 def _width(u: UOp) -> int:

@@ -238,10 +238,17 @@ def _near_one(r: UOp, of: Format) -> UOp:
 
 
 def _exp2(x: UOp, of: Format) -> UOp:
+    return exp2_of_pair(x, None, of)
+
+
+def exp2_of_pair(x: UOp, more: UOp | None, of: Format) -> UOp:
+    """2^(x + more) for a `more` of the size of a rounding error of x; 0 and inf beyond the ends."""
     lowest = of.bias + of.mantissa + 2
     x = _clamp(x, -float(lowest), of.bias + 2.0)
     k, n = _nearest(x, of)
     part = x - k
+    if more is not None:
+        part = part + more
     return _scaled(_near_one(part.fma(of.ln2[0], part * of.ln2[1]), of), n, of)
 
 
@@ -280,22 +287,26 @@ def _erf(x: UOp, of: Format) -> UOp:
 def _log_parts(x: UOp, of: Format) -> tuple[UOp, UOp, UOp]:
     """(k, high, low) with ln x = k ln 2 + high + low, for x > 0.
 
-    x = 2^k * (1 + f) with 1 + f from sqrt(1/2) to sqrt(2).  With s = f / (2 + f), ln(1 + f) is
-    2 artanh(s) = f - f²/2 + s * (f²/2 + s² * polynomial(s²)).
+    With s = f / (2 + f), ln(1 + f) is 2 artanh(s) = f - f²/2 + s * (f²/2 + s² * polynomial(s²)).
     """
-    more = of.mantissa + 1  # bits that make a denormal normal
-    denormal = x < 2.0 ** (1 - of.bias)
-    bits = denormal.where(x * 2.0**more, x).bitcast(of.signed)
-    root = UOp.const(math.sqrt(0.5), of.dtype).arg.bits
-    n = (bits - root) >> of.mantissa
-    f = (bits - (n << of.mantissa)).bitcast(of.dtype) - 1.0
-    k = (n - denormal.where(UOp.const(more, of.signed), 0)).cast(of.dtype)
+    k, f = _scale_and_rest(x, of)
     half_square = f * 0.5 * f
     s = f / (f + 2.0)
     z = s * s
     high = f - half_square
     low = ((f - high) - half_square) + s * z.fma(_polynomial(z, of.log), half_square)
     return k, high, low
+
+
+def _scale_and_rest(x: UOp, of: Format) -> Pair:
+    """(k, f) with x = 2^k * (1 + f) and 1 + f from sqrt(1/2) to sqrt(2), for x > 0."""
+    more = of.mantissa + 1  # bits that make a denormal normal
+    denormal = x < 2.0 ** (1 - of.bias)
+    bits = denormal.where(x * 2.0**more, x).bitcast(of.signed)
+    root = UOp.const(math.sqrt(0.5), of.dtype).arg.bits
+    n = (bits - root) >> of.mantissa
+    f = (bits - (n << of.mantissa)).bitcast(of.dtype) - 1.0
+    return (n - denormal.where(UOp.const(more, of.signed), 0)).cast(of.dtype), f
 
 
 def _log_ends(x: UOp, log: UOp, of: Format) -> UOp:
@@ -317,6 +328,25 @@ def _log2(x: UOp, of: Format) -> UOp:
     more = more + high.fma(of.per_ln2[1], low * of.per_ln2[0])
     total = k + part
     return _log_ends(x, total + ((k - total) + part + more), of)
+
+
+def log2_pair(x: UOp, of: Format) -> Pair:
+    """log2(x) to some 8 bits more than a float has: what is added is finite also at the ends.
+
+    As `_log_parts`, but ln(1 + f) is 2s and what is far smaller, with s in two parts.
+    """
+    k, f = _scale_and_rest(x, of)
+    under = f + 2.0
+    s = f / under
+    lost = (-s).fma(under, f) - s * (f - (under - 2.0))
+    z = s * s
+    low = (s * z).fma(_polynomial(z, of.log), lost * 2.0 / under)
+    part, more = _product(s * 2.0, of.per_ln2[0])
+    more = more + (s * 2.0).fma(of.per_ln2[1], low * of.per_ln2[0])
+    total = k + part
+    rest = (k - total) + part + more
+    log = total + rest
+    return _log_ends(x, log, of), (total - log) + rest
 
 
 # ---- angles

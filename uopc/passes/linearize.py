@@ -105,10 +105,11 @@ def parameters(root: UOp) -> tuple[Param, ...]:
         Param(
             p.arg.slot,
             p.dtype,
-            prod(p.arg.shape),
+            p.arg.shape[1] if p.arg.bundle else prod(p.arg.shape),
             p in changed,
             p.arg.shape == (),
             align.get(p, p.dtype.itemsize),
+            p.arg.shape[0] if p.arg.bundle else 0,
         )
         for p in params
     )

@@ -10,6 +10,9 @@ A bound axis r of a REDUCE is renamed to an axis c of equal size iff
   (c) some LOAD below becomes a node that exists elsewhere, so that it pays.
 Then reduced axes that every access walks as one are merged (the last n axes of a contiguous array
 are one axis), and the reduced axes are numbered by first REDUCE in topological order.
+
+In a kernel whose axes are given, output axes are merged too: a schedule cuts axes as finely as some
+other kernel needs.
 """
 
 from __future__ import annotations
@@ -20,14 +23,25 @@ from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, derive, toposort
-from uopc.uop.ops import Ops, RangeArg
+from uopc.uop.ops import Ops, RangeArg, ReportArg
 
 
-def share(root: UOp) -> UOp:
-    """INDEXED with shared, merged and renumbered axes."""
-    if any(u.op is Ops.REDUCE for u in toposort(root)):
-        root = _merge(_rename(root))
+def share(root: UOp, given: bool = False) -> UOp:
+    """INDEXED with shared, merged and renumbered axes.  given: output axes may be merged."""
+    reduces = any(u.op is Ops.REDUCE for u in toposort(root))
+    if reduces:
+        root = _rename(root)
+    if given:
+        root = _reports_once(root)
+    if reduces or given:
+        root = _merge(root, given)
     return _renumber(root)
+
+
+def is_report(effect: UOp) -> bool:
+    """Is this a STORE that reports, or its END?  It is no output."""
+    store = effect.src[0] if effect.op is Ops.END else effect
+    return isinstance(store.arg, ReportArg)
 
 
 def axes_of(root: UOp) -> tuple[UOp, ...]:
@@ -41,8 +55,34 @@ def reduced_axes(root: UOp) -> frozenset[int]:
 
 
 def output_axes(root: UOp) -> frozenset[int]:
-    """Axes that some END closes: the axes of the outputs."""
-    return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.END for r in u.src[1:])
+    """Axes that the END of an output closes."""
+    return frozenset(r.arg.axis for u in root.src if _is_output(u) for r in u.src[1:])
+
+
+def _is_output(effect: UOp) -> bool:
+    return effect.op is Ops.END and not is_report(effect)
+
+
+def _reports_once(root: UOp) -> UOp:
+    """Reports that differ in their ranges alone are one: the REDUCEs around them may share axes."""
+    first: dict[UOp, UOp] = {}
+    reports = [e for e in root.src if is_report(e)]
+    for e in sorted(
+        reports, key=lambda e: [r.arg.axis for r in e.src[1:]] if e.op is Ops.END else []
+    ):
+        if not any(_renamed(e, other) is other for other in first):
+            first[e] = e
+    effects = tuple([e for e in root.src if not is_report(e) or e in first])
+    return root if effects == root.src else derive(root, effects)
+
+
+def _renamed(report: UOp, other: UOp) -> UOp:
+    """The first report over the ranges of the other, where they are as many and as long."""
+    mine, its = [e.src[1:] if e.op is Ops.END else () for e in (report, other)]
+    if [r.arg.size for r in mine] != [r.arg.size for r in its]:
+        return report
+    store = ix.substitute(report.src[0] if mine else report, dict(zip(mine, its, strict=True)))
+    return derive(report, (store, *its)) if mine else store
 
 
 def _rename(root: UOp) -> UOp:
@@ -84,10 +124,10 @@ def _captures(value: UOp, r: UOp, c: UOp) -> bool:
     )
 
 
-def _merge(root: UOp) -> UOp:
-    """Neighbours closed by the same REDUCEs, walked as outer*size + inner by all, are one axis."""
+def _merge(root: UOp, given: bool) -> UOp:
+    """Neighbours closed by the same closers, walked as outer*size + inner by all, are one axis."""
     refused: set[tuple[UOp, UOp]] = set()
-    while wide := _mergeable(root, refused):
+    while wide := _mergeable(root, refused, given):
         merged = _merged(root, wide)
         divided = {s for u in toposort(merged) if u.op in (Ops.IDIV, Ops.MOD) for s in u.src}
         if told_apart := {pair for pair, r in wide.items() if r in divided}:
@@ -97,23 +137,21 @@ def _merge(root: UOp) -> UOp:
     return root
 
 
-def _mergeable(root: UOp, refused: set[tuple[UOp, UOp]]) -> dict[tuple[UOp, UOp], UOp]:
+def _mergeable(root: UOp, refused: set[tuple[UOp, UOp]], given: bool) -> dict[tuple[UOp, UOp], UOp]:
     """(outer, inner) -> the axis that could be both, for pairs that share no axis."""
     order = toposort(root)
-    bound = {r for u in order if u.op is Ops.END for r in u.src[1:]}  # no more than once each
-    closers = [u.src[1:] for u in order if u.op is Ops.REDUCE]
-    after: dict[UOp, set[UOp | None]] = {}  # what follows an axis in the REDUCEs that close it
-    before: dict[UOp, set[UOp | None]] = {}
-    for ranges in closers:
-        for a, b in zip((None, *ranges), (*ranges, None), strict=True):
-            if a is not None:
-                after.setdefault(a, set()).add(b)
-            if b is not None:
-                before.setdefault(b, set()).add(a)
+    closers = [u for u in order if u.op is Ops.REDUCE or (given and u.op is Ops.END)]
+    closed_by: dict[UOp, set[UOp]] = {}
+    for u in closers:
+        for r in u.src[1:]:
+            closed_by.setdefault(r, set()).add(u)
+    bound: set[UOp] = set()  # no more than once each
+    if not given:
+        bound = {r for u in order if u.op is Ops.END for r in u.src[1:]}
     out: dict[tuple[UOp, UOp], UOp] = {}
-    for ranges in reversed(closers):
-        for a, b in reversed([*itertools.pairwise(ranges)]):
-            together = after[a] == {b} and before[b] == {a}
+    for u in reversed(closers):
+        for a, b in reversed([*itertools.pairwise(u.src[1:])]):
+            together = closed_by[a] == closed_by[b]
             if together and a not in bound and b not in bound and (a, b) not in refused:
                 size = a.arg.size * b.arg.size
                 out[a, b] = UOp(Ops.RANGE, (), RangeArg(b.arg.axis, size, b.arg.kind))
@@ -130,7 +168,7 @@ def _merged(root: UOp, wide: dict[tuple[UOp, UOp], UOp]) -> UOp:
     for u in toposort(root):
         if u in memo:
             continue
-        if u.op is Ops.REDUCE:
+        if u.op in (Ops.REDUCE, Ops.END):
             ranges = tuple(outer.get(r, r) for r in u.src[1:] if r not in inner)
             memo[u] = derive(u, (memo[u.src[0]], *ranges))
             continue
@@ -142,9 +180,8 @@ def _merged(root: UOp, wide: dict[tuple[UOp, UOp], UOp]) -> UOp:
 def _renumber(root: UOp) -> UOp:
     """Output axes keep their order; reduced ones follow by first REDUCE in topological order."""
     order: dict[UOp, None] = {}
-    outputs = sorted(
-        {r for u in toposort(root) if u.op is Ops.END for r in u.src[1:]}, key=lambda r: r.arg.axis
-    )
+    closed = {r for u in root.src if _is_output(u) for r in u.src[1:]}
+    outputs = sorted(closed, key=lambda r: r.arg.axis)
     for r in outputs:
         order[r] = None
     for u in toposort(root):

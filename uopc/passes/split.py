@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from uopc.errors import TargetError
 from uopc.opts import AxisOpts, Opts
-from uopc.passes.share import axes_of, reduced_axes
+from uopc.passes.share import axes_of, is_report, reduced_axes
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
 from uopc.uop.facts import free
@@ -63,8 +63,10 @@ def split(root: UOp, opts: Opts) -> UOp:
             gate = ix.conj(*src[1:2], guard(free(u)))
             new = u if src == u.src and gate is ix.TRUE else _gated_load(u, src, gate)
         elif op is Ops.STORE:
-            mine = guard(free(u.src[0]))
-            alone = [ix.below(d, 1) for d in hardware if d not in free(src[0])]
+            where, now = (u, src) if is_report(u) else (u.src[0], src[:1])
+            mine = guard(free(where))
+            walked = frozenset().union(*(free(s) for s in now))
+            alone = [ix.below(d, 1) for d in hardware if d not in walked]
             gate = ix.conj(*src[2:], mine, *alone)
             new = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
         elif op is Ops.REDUCE:

@@ -22,12 +22,16 @@ from uopc.uop.node import UOp, derive, inherit, prod, toposort
 from uopc.uop.ops import AxisType, Ops, ParamArg, RangeArg
 
 
+class UnsplittableError(UsageError):
+    """Opts split a reduction that cannot be split."""
+
+
 def split_axis(root: UOp, opts: Opts) -> int | None:
     """The reduced axis that opts spreads over more than one block, or None."""
     reduced = reduced_axes(root)
     axes = [a for a, n in opts.blocks if a in reduced and n > 1]
     if len(axes) > 1:
-        raise UsageError(
+        raise UnsplittableError(
             f"Opts.blocks splits reduced axes {axes}; one reduction is split at a time"
         )
     return axes[0] if axes else None
@@ -36,7 +40,7 @@ def split_axis(root: UOp, opts: Opts) -> int | None:
 def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[UOp, ...]]:
     """(first kernel, its Opts, second kernel, the partial buffers from `slot` on).
 
-    Raises UsageError where one reduction of the axis depends on another, or opts splits nothing.
+    Raises UnsplittableError where one reduction of the axis depends on another, or closes several.
     """
     axis = split_axis(root, opts)
     assert axis is not None
@@ -45,12 +49,12 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     mine = [u for u in toposort(root) if u.op is Ops.REDUCE and r in u.src[1:]]
     for u in mine:
         if any(x in mine for x in toposort(u)[:-1]):
-            raise UsageError(
+            raise UnsplittableError(
                 f"Opts.blocks={{{axis}: {parts}}}: a reduction of axis {axis} depends on another "
                 "over it, so it cannot be split over blocks in one step. Leave the axis out."
             )
     if any(len(u.src) > 2 for u in mine):
-        raise UsageError(
+        raise UnsplittableError(
             f"Opts.blocks={{{axis}: {parts}}}: a reduction closes axis {axis} together with "
             "others, so one step cannot split it. Leave the axis out."
         )
@@ -147,4 +151,4 @@ def _first_opts(opts: Opts, axis: int, number: dict[int, int]) -> Opts:
     )
 
 
-__all__ = ["split_axis", "split_grid"]
+__all__ = ["UnsplittableError", "split_axis", "split_grid"]

@@ -19,6 +19,7 @@ from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.render import helpers
 from uopc.target import Target
 from uopc.uop.facts import bounds, exact_bounds
+from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.ops import COMPARE, UNARY_FLOAT, WHOLE_KERNEL, AxisType, Engine, Ops, RangeArg
 
@@ -94,7 +95,7 @@ OVERLOADED = frozenset(
 OURS = frozenset(("args", "shared", "S", "W", "l", "me", "own", "warp", "thread", "traced"))
 #: names of parameters, values, loops and hardware ranges
 _OURS_TOO = (
-    r"(p|val|at|ok|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
+    r"(p|val|at|ok|seg|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
     r"(u?int|float|double)[24]|(ptx|uopc)_.*"
 )
 _TAKEN = RESERVED | helpers.TEXTS.keys() | set(helpers.C_LIBRARY.values())
@@ -137,6 +138,8 @@ class Renderer:
         **dict.fromkeys(FP8, "unsigned char"),
     }
     boolean: ClassVar[str] = "bool"
+    #: of a pointer whose memory no other one reaches
+    restrict: ClassVar[str] = "restrict"
 
     #: where the user wrote a statement's node, as a comment; never in text that is hashed
     origins = False
@@ -173,10 +176,18 @@ class Renderer:
                 return name
 
     def type_of(self, u: UOp) -> str:
-        """The C type of a value; an index is as wide as its bounds ask."""
+        """The C type of a value; an index is as wide as its bounds ask, a segment is a pointer."""
+        if u.op is Ops.SEGMENT:
+            writes = next(p.written for p in self.program.params if p.slot == memory(u).arg.slot)
+            return f"{'' if writes else 'const '}{self.element_type(u.dtype)}*"
         if u.dtype is dtypes.index:
             return "long long" if self.wide(u) else "int"
         return self.type_name(u.dtype)
+
+    def constant_type(self, u: UOp) -> str:
+        """The C type of a value that never changes."""
+        c = self.type_of(u)
+        return f"{c} {self.restrict} const" if c.endswith("*") else f"const {c}"
 
     def type_name(self, d: DType) -> str:
         return self.boolean if d is dtypes.bool else self.ctype[d]
@@ -244,6 +255,8 @@ class Renderer:
             return self.text(src[0])
         if op is Ops.BUFFER:
             return self.memory_name(u), PRIMARY
+        if op is Ops.SEGMENT:
+            return f"{self.memory_name(u)}[{self.expr(u.src[1])}]", PRIMARY
         if op is Ops.LOAD:
             return self.load(u)
         if op is Ops.WHERE:
@@ -426,7 +439,9 @@ class Renderer:
     # ---- memory
     def element(self, u: UOp) -> str:
         """The lvalue of an INDEX."""
-        return f"{self.memory_name(u)}[{self.expr(u.src[1])}]"
+        of = segment(u)
+        start = self.memory_name(u) if of is None else self.expr(of, PRIMARY)
+        return f"{start}[{self.expr(u.src[1])}]"
 
     def load(self, u: UOp) -> Text:
         element = self.element(u.src[0])
@@ -472,9 +487,15 @@ class Renderer:
     def let(self, u: UOp) -> None:
         text = self.expr(u)
         name = self.fresh(
-            "ok" if u.dtype is dtypes.bool else "at" if u.dtype is dtypes.index else "val"
+            "seg"
+            if u.op is Ops.SEGMENT
+            else "ok"
+            if u.dtype is dtypes.bool
+            else "at"
+            if u.dtype is dtypes.index
+            else "val"
         )
-        self.put_from(u, f"const {self.type_of(u)} {name} = {text};")
+        self.put_from(u, f"{self.constant_type(u)} {name} = {text};")
         self.names[u] = name
 
     def do(self, item: Do) -> None:

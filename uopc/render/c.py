@@ -101,8 +101,8 @@ class CRenderer(Renderer):
             if p.scalar:
                 out.append(f"const {c} p{p.slot} = *(const {c}*)args[{i}];")
             else:
-                const = "" if p.written else "const "
-                out.append(f"{const}{c}* restrict const p{p.slot} = args[{i}];")
+                const, table = "" if p.written else "const ", " const*" if p.bundle else ""
+                out.append(f"{const}{c}*{table} restrict const p{p.slot} = args[{i}];")
         return out
 
     def head(self) -> list[str]:

@@ -137,6 +137,8 @@ __device__ __noinline__ void uopc_assert_failed(unsigned number, const char* mes
 class CUDARenderer(Renderer):
     """PROGRAM -> CUDA C for one Target."""
 
+    restrict = "__restrict__"
+
     def __init__(self, program: ProgramTree, name: str, target: Target) -> None:
         super().__init__(program, name)
         self.target = target
@@ -489,7 +491,8 @@ class CUDARenderer(Renderer):
             out.append(
                 f"const {c} p{p.slot}"
                 if p.scalar
-                else f"{'' if p.written else 'const '}{c}* __restrict__ p{p.slot}"
+                else f"{'' if p.written else 'const '}{c}*{' const*' * bool(p.bundle)} "
+                f"__restrict__ p{p.slot}"
             )
         out += [f"const __grid_constant__ TensorMap {name}" for name in self.maps.values()]
         return ", ".join(out)

@@ -190,9 +190,13 @@ class EmulationRenderer(MeetingRenderer):
         return "" if self.asynchronous else "restrict "
 
     def parameters(self) -> list[str]:
+        lines = super().parameters()
+        if self.checked:  # a bundle is what the runtime has gathered
+            params = zip(lines, self.program.params, strict=True)
+            lines = [line for line, p in params if not p.bundle]
         if self._is_plain() or not self.asynchronous:
-            return super().parameters()
-        return [line.replace("restrict ", "") for line in super().parameters()]
+            return lines
+        return [line.replace("restrict ", "") for line in lines]
 
     def _entry(self) -> None:
         """What the runtime is told of the kernel, and the function that is called."""
@@ -242,6 +246,7 @@ class EmulationRenderer(MeetingRenderer):
         numbers = (
             *(at, shadow.size_bytes, shadow.item_bytes, shadow.shift, *readers),
             *(int(shadow.written), int(shadow.read or not shadow.written), int(self.exact)),
+            *((m.arg.shape[1],) if m.arg.bundle else ()),
         )
         return f"{{{_SPACES[space]}, {', '.join(map(str, numbers))}}}"
 

@@ -22,6 +22,7 @@ from uopc.render.overflow import IndexRenderer
 from uopc.render.shadow import Shadow, shadows
 from uopc.render.written import unproven_registers
 from uopc.uop.facts import bounds, flushes
+from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.ops import Atomic, AxisType, Engine, Ops
 
@@ -89,12 +90,33 @@ class LaneRenderer(IndexRenderer):
         self.stamped |= index.src[1] in self.wrapping
         return self.checked_index(index.src[1], where, gate)
 
+    def _element_of(self, index: UOp, width: int, u: UOp) -> str:
+        """The number of an element in its memory, or of a bundle in all of its memories."""
+        of = segment(index)
+        if of is None:
+            return self._index_of(index, u)
+        memory_ = f"{self.memory_name(index)}_memory"
+        return (
+            f"emu_segment(W, {memory_}, {self.expr(of)}, {self._index_of(index, u)}, {width}, "
+            f"EMU_AT({self.place(u)}))"
+        )
+
+    # ---- a segment: a pointer, or in checked text, where all of a bundle is one memory, its number
+    def type_of(self, u: UOp) -> str:
+        return super().type_of(u.src[1] if self.checked and u.op is Ops.SEGMENT else u)
+
+    def text(self, u: UOp) -> Text:
+        if self.checked and u.op is Ops.SEGMENT and u not in self.names:
+            return self.text(u.src[1])
+        return super().text(u)
+
     def _pointer(self, index: UOp, width: int, u: UOp, value: str = "") -> str:
         """Where an access is made, once it is checked; a write says the address of its value."""
         m, name = self.shadow(index), self.memory_name(index)
         proven = int(_is_inside(index, width))
         size = width * index.dtype.itemsize
-        arguments = f"{name}, {size}, {self._offset(index, u)}, {proven}, {self.place(u)}"
+        offset = f"{index.dtype.itemsize}ll * {self._element_of(index, width, u)}"
+        arguments = f"{name}, {size}, {offset}, {proven}, {self.place(u)}"
         self.stamped = True
         if u.op is Ops.ATOMIC:
             how = "emu_atomic" if u in self.wanted else "emu_reduction"
@@ -227,7 +249,7 @@ class LaneRenderer(IndexRenderer):
 
     def tell(self, u: UOp) -> None:
         """In traced text, a named value."""
-        if self.traced:
+        if self.traced and u.op is not Ops.SEGMENT:
             self.put(
                 f"if (traced) emu_trace(W, l, 0, {self.place(u)}, {self.bits(u)}, -1, "
                 f"{self._loop_values()});"
@@ -358,6 +380,9 @@ class LaneRenderer(IndexRenderer):
     def _kept(self, m: UOp, shadow: Shadow, warps: int, exact: bool) -> Iterable[str]:
         name, shared = self.memory_name(m), m.arg.addrspace is AddrSpace.SHARED
         yield f"EmuMemory* const {name}_memory = W->block->memories + {self.numbers[m]};"
+        if m.arg.bundle:
+            c = self.element_type(m.dtype)
+            yield f"{c}* const {name} = ({c}*){name}_memory->data;"
         yield f"const long long {name}_bytes = {shadow.size_bytes};"
         if not shared and not shadow.written:
             return
@@ -393,6 +418,8 @@ def _is_output(m: Shadow) -> bool:
 
 def _is_inside(index: UOp, width: int) -> bool:
     """Are bounds and alignment of an access proven?"""
+    if segment(index) is not None:
+        return False
     low, high = bounds(index.src[1])
     return width == 1 and low >= 0 and high < prod(memory(index).arg.shape)
 

@@ -214,7 +214,9 @@ def _mentions(roots: Iterable[UOp], named: dict[UOp, Leaf]) -> set[UOp]:
 
 
 def _cheap(u: UOp) -> bool:
-    """Integer work on ranges and constants."""
+    """Integer work on ranges and constants, and the table of a bundle."""
+    if u.op is Ops.SEGMENT or (u.op is Ops.BUFFER and u.arg.bundle):
+        return True
     return u.op not in DEAR and u.op not in (Ops.ALLOC, Ops.INDEX) and not u.dtype.is_float
 
 

@@ -291,7 +291,9 @@ class WarpRenderer(LaneRenderer):
         for u, home in cuts.home.items():
             if u in needs and home is not part:
                 name = self.names[u]
-                kept = f"const {self.types[u]} {name} = S->{name}[l];"
+                c = self.types[u]
+                constant = f"{c} const" if c.endswith("*") else f"const {c}"
+                kept = f"{constant} {name} = S->{name}[l];"
                 self.put(self.texts[u] if u in cuts.again else kept)
 
     def _thread_numbers(self, needs: set[UOp]) -> None:

@@ -65,8 +65,27 @@ class DeviceArray:
 #: what is taken as it is, without asking other libraries' protocols
 OWN = (DeviceArray, np.ndarray)
 HostArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Bound: TypeAlias = HostArray | DeviceArray
-_Where: TypeAlias = tuple[str, int]  # kernel, argument
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The arrays of one parameter that is a bundle, up to `count` of them."""
+
+    arrays: tuple[HostArray | DeviceArray, ...]
+    count: int
+
+    @cached_property
+    def table(self) -> HostArray:
+        """What the kernel is passed: addresses, then sizes in elements; 0 for what is not there."""
+        table = np.zeros((2, self.count), np.uint64)
+        table[0, : len(self.arrays)] = [address(a) for a in self.arrays]
+        table[1, : len(self.arrays)] = [a.size for a in self.arrays]
+        return table.reshape(-1)
+
+
+Bound: TypeAlias = HostArray | DeviceArray | Bundle
+_Span: TypeAlias = tuple[str, bool, bool, int, int]  # argument, written, on a device, from, to
+_Where: TypeAlias = tuple[str, int | str]  # kernel, argument
 
 
 def check_arguments(
@@ -74,8 +93,9 @@ def check_arguments(
 ) -> list[Bound]:
     """The arguments as arrays of the parameters' dtypes, ready to be passed in slot order.
 
-    Scalars become 0-d arrays.  on_device: DeviceArrays are allowed.  Raises UsageError that names
-    kernel and argument, what was expected, what came, and what to do.
+    Scalars become 0-d arrays, the list of a bundle's arrays a Bundle; a table that somebody has
+    made of them is taken as it is.  on_device: DeviceArrays are allowed.  Raises UsageError that
+    names kernel and argument, what was expected, what came, and what to do.
     """
     if len(arguments) != len(params):
         kinds = ", ".join(f"{i}: {_describe(p)}" for i, p in enumerate(params))
@@ -91,9 +111,11 @@ def check_arguments(
 
 
 def address(array: Bound) -> int:
-    """Where an array's first element is."""
+    """Where an array's first element is, or a bundle's table in host memory."""
     if isinstance(array, DeviceArray):
         return array.pointer
+    if isinstance(array, Bundle):
+        array = array.table
     return int(array.__array_interface__["data"][0])
 
 
@@ -144,12 +166,18 @@ def _refuse(where: _Where, what: str, fix: str = "") -> NoReturn:
 
 
 def _describe(p: Param) -> str:
+    if p.bundle:
+        return f"a list of up to {p.bundle} {p.dtype} arrays{' written' * p.written}"
     return f"{p.dtype} scalar" if p.scalar else f"{p.dtype}[{p.size}]{' written' * p.written}"
 
 
 def _check_one(where: _Where, p: Param, value: Any, on_device: bool) -> Bound:
     if p.scalar:
         return _scalar(where, p.dtype, value)
+    if p.bundle and (isinstance(value, (list, tuple)) or not _is_table(p, value)):
+        return _check_bundle(where, p, value, on_device)
+    if p.bundle:
+        p = Param(p.slot, *p.passed, written=False, align=8)
     if not isinstance(value, OWN):
         value = _foreign(where, p, value)
     if isinstance(value, DeviceArray):
@@ -173,6 +201,29 @@ def _check_one(where: _Where, p: Param, value: Any, on_device: bool) -> Bound:
     if p.written and not flags.writeable:
         _refuse(where, " is written, but the array is read-only.", "Pass a copy.")
     return array
+
+
+def _is_table(p: Param, value: Any) -> bool:
+    """Is it a table of addresses, made for a bundle before?"""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, OWN) and dtype in (np.uint64, dtypes.u64) and value.size == p.passed[1]
+
+
+def _check_bundle(where: _Where, p: Param, value: Any, on_device: bool) -> Bundle:
+    if not isinstance(value, (list, tuple)):
+        fix = "Pass a list of its arrays."
+        _refuse(where, f": expected {_describe(p)}, got {type(value).__name__}.", fix)
+    if len(value) > p.bundle:
+        fix = "Compile the kernel for more."
+        _refuse(where, f": expected {_describe(p)}, got {len(value)}.", fix)
+    arrays: list[HostArray | DeviceArray] = []
+    for n, one in enumerate(value):
+        size = min(int(getattr(one, "size", p.size)), p.size)  # another one is refused for its size
+        part = Param(p.slot, p.dtype, size, p.written, align=p.align)
+        array = _check_one((where[0], f"{where[1]}[{n}]"), part, one, on_device)
+        assert not isinstance(array, Bundle)
+        arrays.append(array)
+    return Bundle(tuple(arrays), p.bundle)
 
 
 def _check_device(where: _Where, p: Param, array: DeviceArray) -> DeviceArray:
@@ -249,22 +300,42 @@ def _check_overlaps(name: str, params: Sequence[Param], bound: Sequence[Bound]) 
     """Raises UsageError where a written array shares bytes with another."""
     spans = []
     for i, p in enumerate(params):
-        if not p.scalar and p.size:
-            array = bound[i]
-            start = address(array)
-            end = start + p.size * p.dtype.itemsize
-            spans.append((i, p.written, type(array) is DeviceArray, start, end))
-    for i, written, on_device, start, end in spans:
+        array = bound[i]
+        if isinstance(array, Bundle):
+            for n, one in enumerate(array.arrays):
+                spans += [_span(f"{i}[{n}]", p, one)] * bool(one.size)
+        elif not p.scalar and p.size:
+            spans.append(_span(str(i), p, array))
+    if not _overlap(spans):
+        return
+    for n, (argument, written, on_device, start, end) in enumerate(spans):
         if not written:
             continue
-        for j, also_written, there, low, high in spans:
-            if start < high and low < end and i != j and there == on_device:
-                first, second = sorted((i, j))
-                both = "both are written" if also_written else f"argument {i} is written"
+        for m, (other, also_written, there, low, high) in enumerate(spans):
+            if start < high and low < end and n != m and there == on_device:
+                first, second = (argument, other) if n < m else (other, argument)
+                both = "both are written" if also_written else f"argument {argument} is written"
                 raise UsageError(
                     f"kernel {name}: arguments {first} and {second} overlap in memory and {both}. "
                     f"Pass a copy of one of them."
                 )
+
+
+def _span(argument: str, p: Param, array: HostArray | DeviceArray) -> _Span:
+    start = address(array)
+    end = start + array.size * p.dtype.itemsize
+    return argument, p.written, type(array) is DeviceArray, start, end
+
+
+def _overlap(spans: Sequence[_Span]) -> bool:
+    """Does any span that is written share bytes with another one?"""
+    ends: dict[tuple[bool, bool], int] = {}  # (on a device, written) -> how far they have reached
+    for _, written, on_device, start, end in sorted(spans, key=lambda s: s[3]):
+        reached = ends.get((on_device, True), 0)
+        if start < (max(reached, ends.get((on_device, False), 0)) if written else reached):
+            return True
+        ends[on_device, written] = max(end, ends.get((on_device, written), 0))
+    return False
 
 
 def _spelling(dtype: DType) -> str:

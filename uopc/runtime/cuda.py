@@ -12,9 +12,9 @@ import gc
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -27,6 +27,7 @@ from uopc.kernel import Dims, Param, Source
 from uopc.runtime.arrays import (
     OWN,
     Bound,
+    Bundle,
     DeviceArray,
     HostArray,
     address,
@@ -35,14 +36,17 @@ from uopc.runtime.arrays import (
     no_work,
 )
 from uopc.runtime.asserts import AssertReport
+from uopc.runtime.driver import DriverCalls
 from uopc.runtime.limits import check_launch, dims, parameter_bytes
 from uopc.runtime.nvrtc import Cubin, compile_cubin
+from uopc.runtime.prepared import Graph, PreparedLaunch
 from uopc.runtime.tensor_maps import MAP_BYTES, TensorMap, TensorMaps
 from uopc.target import Target, target
 
 INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
 #: loaded kernels that a device keeps for texts that come again; older ones unload once unused
 _LOADED_MAX = 256
+_TABLES_MAX = 16
 _AS_IT_IS = (*OWN, int, float)
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _ON_DEVICE = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged of dlpack.h
@@ -57,7 +61,8 @@ class OutOfMemoryError(DeviceError, MemoryError):
 class Function:
     """A kernel loaded on one device; once nothing refers to it, the next load unloads it.
 
-    Attributes: name; cubin; params, None for a bare text; max_threads of a block as compiled.
+    Attributes: name; cubin; params, None for a bare text; max_threads of a block as compiled;
+    handle, the driver's, of the function in the device's context.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Function:
     params: tuple[Param, ...] | None
     max_threads: int
     kernel: Any
+    handle: int
     report: AssertReport | None = None
     _configs: dict[tuple[Dims, Dims, int], Any] = field(default_factory=dict)
     _dynamic_allowed: int = 48 << 10
@@ -169,6 +175,7 @@ class CUDA:
         self._retired: list[Any] = []  # of functions that nothing refers to any more: libraries
         self._reports: weakref.WeakSet[AssertReport] = weakref.WeakSet()
         self._maps = TensorMaps(self._driver)
+        self._tables: OrderedDict[tuple[int, bytes], DeviceArray] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -198,6 +205,18 @@ class CUDA:
             f"stream: expected None, a handle, or a stream of cuda.core, PyTorch or CuPy, got "
             f"{type(stream).__name__}."
         )
+
+    @cached_property
+    def work(self) -> Any:
+        """The stream on which tensors live: their kernels, copies and memory, in one order.
+
+        It is no default stream, so that a graph can run on it, and it is a blocking one: it and
+        the legacy default stream wait for each other, so what other libraries put there needs no
+        event.  Graphs are recorded on streams of their own, since nobody could use the legacy
+        stream while a blocking stream records.
+        """
+        self._device.set_current()
+        return self._device.create_stream(options=self._core.StreamOptions(nonblocking=False))
 
     def create_stream(self) -> Any:
         """A new stream that does not wait for the default one."""
@@ -238,7 +257,7 @@ class CUDA:
         """
         self._device.set_current()
         on = self.stream(stream)
-        for free in (self._free_unused, None):
+        for free in (self.free_unused, None):
             try:
                 return self._device.memory_resource.allocate(size_bytes, stream=on)
             except Exception as error:
@@ -252,12 +271,64 @@ class CUDA:
             f"{total_bytes} free. Let go of arrays that are no longer needed, or use smaller ones."
         )
 
-    def _free_unused(self) -> None:
+    def free_unused(self) -> None:
+        """Give memory and code that nothing refers to back to the system; waits for the device."""
         gc.collect()
         self.synchronize()
         self._unload_retired()
         if (pool := getattr(self._device.memory_resource, "handle", None)) is not None:
             self._driver.cuMemPoolTrimTo(pool, 0)
+
+    def pool_bytes(self) -> int:
+        """What the pool has taken from the system, in use or free."""
+        return int(self._device.memory_resource.attributes.reserved_mem_current)
+
+    def write(self, to: int, array: HostArray) -> None:
+        """Copy a C-contiguous array to an address, on `work`; it may change once this returns."""
+        start, driver = address(array), self._driver
+        self._ask("a copy", driver.cuMemcpyHtoDAsync, to, start, array.nbytes, self.work.handle)
+        what = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        if int(driver.cuPointerGetAttribute(what, start)[0]) == 0:
+            self.synchronize(self.work)  # the driver knows it: pinned, and read late
+
+    def read(self, start: int, out: HostArray) -> None:
+        """Copy into a C-contiguous array once `work` is done; the copy is, when this returns."""
+        to, on = address(out), self.work
+        self._ask("a copy", self._driver.cuMemcpyDtoHAsync, to, start, out.nbytes, on.handle)
+        self.synchronize(on)
+
+    def copy(self, to: int, start: int, size_bytes: int, stream: Any = None) -> None:
+        """Copy between addresses of this device, on `work` or a handle."""
+        on = self.work.handle if stream is None else stream
+        self._ask("a copy", self._driver.cuMemcpyDtoDAsync, to, start, size_bytes, on)
+
+    def copy_from(self, other: CUDA, to: int, start: int, size_bytes: int) -> None:
+        """Copy from an address of another device; done when this returns, so that both orders hold:
+        that of its stream and that of this one."""
+        mine, its, on = self.context, other.context, self.work
+        other.synchronize(other.work)
+        how = self._driver.cuMemcpyPeerAsync
+        self._ask("a copy", how, to, mine, start, its, size_bytes, on.handle)
+        self.synchronize(on)
+
+    def zero(self, start: int, size_bytes: int) -> None:
+        """Fill with zero bytes, on `work`."""
+        how, on = self._driver.cuMemsetD8Async, self.work.handle
+        self._ask("a fill", how, start, 0, size_bytes, on)
+
+    @cached_property
+    def context(self) -> Any:
+        """The driver's handle of the device's context."""
+        self._device.set_current()
+        return self._ask("the device's context", self._driver.cuCtxGetCurrent)
+
+    def _ask(self, what: str, how: Any, *arguments: Any) -> Any:
+        """What a call of the driver gives.  Raises DeviceError that says what it was for."""
+        self._device.set_current()
+        status, *values = how(*arguments)
+        if int(status) != 0:
+            raise self._failure(what, status)
+        return values[0] if values else None
 
     def empty(self, shape: int | Sequence[int], dtype: Any, stream: Any = None) -> DeviceArray:
         """Uninitialised memory on the device."""
@@ -274,7 +345,8 @@ class CUDA:
         on = self.stream(stream)
         made = self.empty(array.shape, array.dtype, on)
         if made.size:
-            self._copy(self._driver.cuMemcpyHtoDAsync, made.pointer, address(array), made, on)
+            how, start = self._driver.cuMemcpyHtoDAsync, address(array)
+            self._ask("a copy", how, made.pointer, start, made.size_bytes, on.handle)
             self.synchronize(on)
         return made
 
@@ -287,15 +359,10 @@ class CUDA:
             raise UsageError("to_host copies between contiguous arrays of one size.")
         on = self.stream(stream)
         if array.size:
-            self._copy(self._driver.cuMemcpyDtoHAsync, address(out), array.pointer, array, on)
+            how, start = self._driver.cuMemcpyDtoHAsync, array.pointer
+            self._ask("a copy", how, address(out), start, array.size_bytes, on.handle)
             self.synchronize(on)
         return out
-
-    def _copy(self, how: Any, to: int, source: int, array: DeviceArray, on: Any) -> None:
-        self._device.set_current()
-        (status,) = how(to, source, array.size_bytes, on.handle)
-        if int(status) != 0:
-            raise self._failure("a copy", status)
 
     # ---- kernels
     def function(self, source: str, name: str | None = None) -> Function:
@@ -359,7 +426,7 @@ class CUDA:
 
         library = asked(driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
         handle = asked(driver.cuLibraryGetKernel(library, cubin.name.encode()))
-        asked(driver.cuKernelGetFunction(handle))
+        code = asked(driver.cuKernelGetFunction(handle))
         option = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         gpu = asked(driver.cuDeviceGet(self.ordinal))
         max_threads = asked(driver.cuKernelGetAttribute(option, handle, gpu))
@@ -369,7 +436,7 @@ class CUDA:
         if isinstance(source, Source) and source.asserts:
             report = AssertReport(driver, library, cubin.name, source.asserts)
             self._reports.add(report)
-        made = Function(cubin.name, cubin, source, params, max_threads, kernel, report)
+        made = Function(cubin.name, cubin, source, params, max_threads, kernel, int(code), report)
         weakref.finalize(made, self._retired.append, (library, report)).atexit = False
         return made
 
@@ -398,7 +465,7 @@ class CUDA:
         on = self.stream(stream)
         plan = self._plan(function, grid, block, dynamic_shared_bytes)
         bound = self._bind(function, arguments, on)
-        for i, array in enumerate(bound):
+        for i, array in _each(bound):
             if isinstance(array, np.ndarray) and array.shape:
                 raise UsageError(
                     f"kernel {function.name}, argument {i} is in host memory. Copy it with "
@@ -429,14 +496,11 @@ class CUDA:
 
     def _bind(self, function: Function, arguments: Sequence[Any], on: Any) -> list[Bound]:
         """The arguments as numpy arrays and DeviceArrays, checked where parameters are known."""
-        taken: list[Any] = [
-            a if isinstance(a, _AS_IT_IS) else self._adopt(f"argument {i}", a, on)
-            for i, a in enumerate(arguments)
-        ]
+        taken: list[Any] = [self._taken(f"argument {i}", a, on) for i, a in enumerate(arguments)]
         params = function.params
         if params is not None:
             taken = check_arguments(function.name, params, taken, on_device=True)
-        for i, array in enumerate(taken):
+        for i, array in _each(taken):
             if isinstance(array, DeviceArray):
                 if array.device != self.ordinal and array.size:
                     raise UsageError(
@@ -449,6 +513,12 @@ class CUDA:
                     f"must be numpy scalars such as np.float32(x), got {type(array).__name__}."
                 )
         return taken
+
+    def _taken(self, where: str, value: Any, on: Any) -> Any:
+        """An argument; of a bundle, each of its arrays."""
+        if isinstance(value, (list, tuple)):
+            return [self._taken(f"{where}[{n}]", x, on) for n, x in enumerate(value)]
+        return value if isinstance(value, _AS_IT_IS) else self._adopt(where, value, on)
 
     def _adopt(self, where: str, value: Any, on: Any) -> Any:
         """An array of another library as a DeviceArray, ordered after its own stream's work."""
@@ -486,18 +556,37 @@ class CUDA:
             if no_work(function.params or (), (*grid, *block)):
                 return
             config = self._configure(function, plan)
-        values = [a.pointer if isinstance(a, DeviceArray) else _by_value(a) for a in bound]
+        values = [self._passed(a, on) for a in bound]
         maps = self._tensor_maps(function, values)
         try:
             if maps:
                 self._launch_with_maps(function, plan, values, maps, on)
             else:
                 self._core.launch(on, config, function.kernel, *values)
-            if self.config.debug >= 2:
+            if self.config.sync:
                 on.sync()
         except Exception as error:
             what = f"kernel {function.name} (grid {grid}, block {block}, shared {dynamic})"
             raise self._failure(what, error) from None
+
+    def _passed(self, array: Bound, on: Any) -> Any:
+        """What a launch passes: an address, a scalar, the address of a bundle's table."""
+        if isinstance(array, Bundle):
+            array = self._table(array, on)
+        return array.pointer if isinstance(array, DeviceArray) else _by_value(array)
+
+    def _table(self, bundle: Bundle, on: Any) -> DeviceArray:
+        """A bundle's table on the device; one of the last few, if the arrays are the same.  It
+        belongs to its stream: that of what reads it, and on which its memory is freed."""
+        key = int(on.handle), bundle.table.tobytes()
+        with self._lock:
+            found = self._tables.pop(key, None)
+        found = found or self.to_device(bundle.table, on)
+        with self._lock:
+            self._tables[key] = found
+            while len(self._tables) > _TABLES_MAX:
+                self._tables.popitem(last=False)
+        return found
 
     def _tensor_maps(self, function: Function, values: Sequence[Any]) -> list[TensorMap]:
         """The maps that the kernel takes after its parameters."""
@@ -556,21 +645,73 @@ class CUDA:
         function._configs[plan] = config
         return config
 
+    def prepare(self, function: Function) -> PreparedLaunch:
+        """The launch of a Source whose parameters are arrays, on `work`, with its limits checked.
+
+        Raises TargetError for one that does not fit the device.
+        """
+        source = function.source
+        assert isinstance(source, Source)
+        plan = self._plan(function, None, None, None)
+        self._configure(function, plan)
+        at = {p.slot: n for n, p in enumerate(source.params)}
+        return PreparedLaunch(
+            self._calls,
+            int(self.context),
+            function.handle,
+            plan,
+            int(self.work.handle),
+            len(source.params),
+            self._maps,
+            [(at[use.slot], use) for use in source.tensor_maps],
+        )
+
+    def capture(self, record: Callable[[int], None]) -> Graph:
+        """A graph of what `record` puts on the stream whose handle it is given; it runs on `work`.
+
+        Raises DeviceError where that cannot be recorded.
+        """
+        recording = self.create_stream()
+        return Graph(
+            self._driver,
+            self._calls,
+            int(self.context),
+            recording.handle,
+            int(self.work.handle),
+            record,
+            lambda status: self.check("recording a graph", int(status)),
+        )
+
+    def check(self, what: str, status: int) -> None:
+        """Raises DeviceError that says what the driver was asked, unless its status is 0."""
+        if status:
+            raise self._failure(what, self._driver.CUresult(status))
+
+    @cached_property
+    def _calls(self) -> DriverCalls:
+        return DriverCalls(self._driver)
+
     def _failure(self, what: str, error: Any) -> UopcError:
         """The DeviceError for what the driver said, or for the ASSERT that made it say so."""
         if failed := next((r.failure for r in self._reports if r.failure), ""):
             return DeviceError(f"{failed}. The GPU's context is lost: restart the process.")
         said = _first_line(error) if isinstance(error, BaseException) else error.name
-        late = "" if self.config.debug >= 2 else " UOPC_DEBUG=2 names the kernel that did it."
+        late = "" if self.config.sync else " UOPC_SYNC=1 names the kernel that did it."
         lost = any(word in said for word in ("ILLEGAL", "MISALIGNED", "LAUNCH_FAILED", "TIMEOUT"))
         tail = f" The GPU's context is lost: restart the process.{late}" if lost else ""
         return DeviceError(f"{what} failed on GPU {self.ordinal}: {said}.{tail}")
 
 
-@lru_cache(maxsize=16)
+_opened: dict[int, CUDA] = {}
+_opening = Lock()
+
+
 def open_device(device: int = 0) -> CUDA:
     """The process's CUDA object of a device.  Raises DeviceError where it is not usable."""
-    return CUDA(device)
+    with _opening:  # two would have two streams of tensors, in no order
+        if device not in _opened:
+            _opened[device] = CUDA(device)
+        return _opened[device]
 
 
 def run_cuda(
@@ -597,23 +738,43 @@ def run_cuda(
     bound = gpu._bind(function, arrays, on)
     placed: list[Bound] = []
     back: list[tuple[HostArray, DeviceArray]] = []
-    for i, array in enumerate(bound):
-        param = function.params[i] if function.params is not None else None
-        by_value = param.scalar if param else isinstance(array, np.ndarray) and not array.shape
-        if by_value or isinstance(array, DeviceArray):
-            placed.append(array)
-            continue
+
+    def place(array: HostArray | DeviceArray, i: int | str, written: bool) -> DeviceArray:
+        if isinstance(array, DeviceArray):
+            return array
         if not array.flags.c_contiguous:
             raise UsageError(f"kernel {name}, argument {i} is not C-contiguous. Pass a copy.")
         there = gpu.to_device(array, on)
-        placed.append(there)
-        if param.written if param else array.flags.writeable:
+        if written:
             back.append((array, there))
+        return there
+
+    for i, array in enumerate(bound):
+        param = function.params[i] if function.params is not None else None
+        if isinstance(array, Bundle):
+            written = param is not None and param.written
+            there = tuple(place(a, f"{i}[{n}]", written) for n, a in enumerate(array.arrays))
+            placed.append(Bundle(there, array.count))
+            continue
+        by_value = param.scalar if param else isinstance(array, np.ndarray) and not array.shape
+        if by_value or isinstance(array, DeviceArray):
+            placed.append(array)
+        else:
+            placed.append(place(array, i, param.written if param else array.flags.writeable))
     gpu._start(function, plan, placed, on)
     for host, made in back:
         gpu.to_host(made, host, on)
-    if not any(isinstance(a, DeviceArray) for a in bound):
+    if not any(isinstance(a, DeviceArray) for _, a in _each(bound)):
         gpu.synchronize(on)  # what it printed is shown, what it asserts has held
+
+
+def _each(bound: Sequence[Any]) -> Iterator[tuple[int | str, Any]]:
+    """Every array with the number of its argument; of a bundle, each of its arrays."""
+    for i, array in enumerate(bound):
+        if isinstance(array, Bundle):
+            yield from ((f"{i}[{n}]", a) for n, a in enumerate(array.arrays))
+        else:
+            yield i, array
 
 
 def _shape_of_call(source: Source | None) -> tuple[Any, ...]:

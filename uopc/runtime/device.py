@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from uopc.config import Config, current
@@ -18,6 +19,24 @@ class DeviceInfo:
     name: str
     usable: bool
     detail: str
+
+
+def device_name(device: str) -> str:
+    """The one name of a device: "cuda:0" is "cuda".  Raises UsageError where none is called so."""
+    found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
+    if found:
+        ordinal = int(found[1] or 0)
+        return f"cuda:{ordinal}" if ordinal else "cuda"
+    if device not in NAMES:
+        raise UsageError(
+            f"no device is called {device!r}; there are cpu, emulated, cuda, cuda:1 ..."
+        )
+    return device
+
+
+def ordinal_of(device: str) -> int:
+    """Which GPU a device is: 1 for "cuda:1"."""
+    return int(device.partition(":")[2] or 0)
 
 
 def devices(config: Config | None = None) -> list[DeviceInfo]:

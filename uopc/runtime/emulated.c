@@ -99,7 +99,30 @@ static long long stamps_of(const EmuMemoryInfo* info) {
   return granules * (2 + info->readers);
 }
 
-static void make_memories(EmuRun* run, void** args) {
+/* A bundle in checked text is one memory: gaps are never accessed (`emu_segment`). */
+static long long length_of(const EmuMemory* m, long long which) {
+  const long long count = m->info->bytes / (m->info->segment * m->info->item_bytes);
+  return (long long)m->table[count + which];
+}
+
+static void copy_segments(EmuMemory* m, int back) {
+  const long long size = m->info->segment * m->info->item_bytes;
+  for (long long i = 0; i < m->info->bytes / size; ++i) {
+    void* const there = (void*)m->table[i];
+    const size_t bytes = (size_t)(length_of(m, i) * m->info->item_bytes);
+    if (bytes) memcpy(back ? there : m->data + i * size, back ? m->data + i * size : there, bytes);
+  }
+}
+
+static int gather_segments(EmuMemory* m) {
+  m->table = (const u64*)m->data;
+  m->data = malloc((size_t)m->info->bytes);
+  if (!m->data) return 0;
+  copy_segments(m, 0);
+  return 1;
+}
+
+static int make_memories(EmuRun* run, void** args) {
   const EmuKernel* kernel = run->kernel;
   run->memories = calloc((size_t)kernel->memory_count + 1, sizeof(EmuMemory));
   run->block.memories = run->memories;
@@ -116,18 +139,25 @@ static void make_memories(EmuRun* run, void** args) {
       m->past_writes = m->writes + granules * (1 + info->readers);
     } else if (info->space == EMU_GLOBAL) {
       m->data = args[info->at];
+      if (run->checked && info->segment && !gather_segments(m)) return 0;
       m->initialised = run->request->initialised ? run->request->initialised[info->at] : info->read;
       if (!run->checked || !info->written) continue;
       m->writes = calloc((size_t)granules, sizeof(EmuStamp));
       m->write_blocks = calloc((size_t)granules, sizeof(unsigned));
     }
   }
+  return 1;
 }
 
 static void free_memories(EmuRun* run) {
   for (int i = 0; i < run->kernel->memory_count; ++i) {
-    free(run->memories[i].writes);
-    free(run->memories[i].write_blocks);
+    EmuMemory* m = &run->memories[i];
+    free(m->writes);
+    free(m->write_blocks);
+    if (m->table && m->data) {
+      if (m->info->written) copy_segments(m, 1);
+      free(m->data);
+    }
   }
   free(run->memories);
 }
@@ -314,6 +344,13 @@ static void run_block(EmuRun* run) {
 }
 
 /* ---- after the last block */
+/* Is a byte of a bundle in none of its memories? */
+static int is_gap(const EmuMemory* m, long long offset) {
+  if (!m->table) return 0;
+  const long long at = offset / m->info->item_bytes;
+  return at % m->info->segment >= length_of(m, at / m->info->segment);
+}
+
 static void check_outputs(EmuRun* run) {
   for (int i = 0; i < run->kernel->memory_count; ++i) {
     const EmuMemory* m = &run->memories[i];
@@ -322,7 +359,7 @@ static void check_outputs(EmuRun* run) {
     long long first = -1;
     int missing = 0;
     for (long long g = 0; g < granules; ++g) {
-      if (m->writes[g]) continue;
+      if (m->writes[g] || is_gap(m, g << m->info->shift)) continue;
       if (!missing++) first = g;
     }
     if (missing)
@@ -389,7 +426,7 @@ static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
     if (kernel->engines) run->warp[w]->groups = calloc(1, sizeof(EmuGroups));
     if (kernel->alone) run->views[w] = calloc(EMU_LANES, sizeof(EmuView));
   }
-  make_memories(run, args);
+  if (!make_memories(run, args)) return 0;
   if (run->checked) make_clocks(run);
   if (run->checked && kernel->fences) make_fencing(run);
   make_queues(run);

@@ -81,6 +81,7 @@ typedef struct {
   int wgmma_reader, bulk_reader; /* where those begin */
   int written, read;
   int exact; /* atomics, or lanes that meet apart from their warp: readers are kept one by one */
+  long long segment; /* elements of each of a bundle's memories; 0: it is one memory */
 } EmuMemoryInfo;
 
 struct EmuMemory {
@@ -92,6 +93,8 @@ struct EmuMemory {
   EmuStamp* reads;        /* info->readers a granule */
   EmuStamp* past_writes;  /* SHARED: the one that the last write of other bits has overwritten */
   unsigned* write_blocks; /* GLOBAL: number of the block that wrote, plus 1 */
+  /* of a bundle the caller's table; `data` is a copy of its memories, one after the other */
+  const unsigned long long* table;
 };
 
 /* ---- a kernel */
@@ -128,6 +131,8 @@ struct EmuBlock {
 /* ---- accesses that are checked.  `me` is the lane's stamp without a place, `own` the clock of the
  * warp's last full meeting; a text has both in each loop over lanes. */
 void* emu_outside(EmuWarp* W, const EmuMemory* m, long long at, int width, EmuStamp me, int write);
+void emu_outside_segment(EmuWarp* W, const EmuMemory* m, long long which, long long at,
+                         EmuStamp me);
 void emu_read_slowly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me);
 void emu_write_slowly(EmuWarp* W, EmuMemory* m, long long granule, EmuStamp me, const void* value,
                       int width);
@@ -147,6 +152,18 @@ static inline EmuStamp emu_me(const EmuWarp* W, int l) {
 static inline int emu_wrong_place(long long at, int width, long long bytes, int proven) {
   return !proven &&
          ((unsigned long long)at > (unsigned long long)(bytes - width) || (at & (width - 1)));
+}
+
+/* The number of an element in all of a bundle; -1, where no access is made, once it is reported. */
+static inline long long emu_segment(EmuWarp* W, const EmuMemory* m, long long which, long long at,
+                                    int width, EmuStamp me) {
+  const long long length = m->info->segment, count = m->info->bytes / (length * m->info->item_bytes);
+  const int is_there = which >= 0 && which < count;
+  if (EMU_RARE(!is_there || at < 0 || at + width > (long long)m->table[count + which])) {
+    emu_outside_segment(W, m, which, at, me);
+    return -1;
+  }
+  return which * length + at;
 }
 
 static inline void* emu_shared_read(EmuWarp* W, EmuMemory* m, unsigned char* data, EmuStamp* writes,

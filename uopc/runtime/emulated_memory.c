@@ -44,6 +44,19 @@ void* emu_outside(EmuWarp* W, const EmuMemory* m, long long at, int width, EmuSt
   return run->poison;
 }
 
+/* How long the segment is goes with the fault: -1 where there is no such segment. */
+void emu_outside_segment(EmuWarp* W, const EmuMemory* m, long long which, long long at,
+                         EmuStamp me) {
+  EmuRun* run = run_of(W);
+  const long long length = m->info->segment, item = m->info->item_bytes;
+  const long long count = m->info->bytes / (length * item);
+  const int has = which < 0 || which >= count ? -1 : (int)m->table[count + which];
+  const long long offset = item * (which * length + at);
+  report_details(run,
+                 fault_at(run, BOUNDS, EMU_PLACE(me), m->number, offset, W->warp, EMU_LANE(me)), 3,
+                 (int[]){(int)which, (int)at, has});
+}
+
 /* The same for what an engine or a whole warp accesses.  Says whether it may. */
 int inside(EmuRun* run, const Observer* by, const EmuMemory* m, long long at, long long width,
            int align) {

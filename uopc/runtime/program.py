@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -79,14 +80,7 @@ class Program:
             bound = [self._unchecked(i, a) for i, a in enumerate(arrays)]
             (self._kernel or self.compile())([address(a) for a in bound])
             return
-        outcome = self._run(self.source, arrays, options)
-        for line in outcome.printed:
-            print(line)
-        first = next((f for f in outcome.faults if not f.kind.is_warning), None)
-        if first is not None:
-            found = explain(first, self.source, self.name, together=outcome.faults)
-            assert isinstance(found, Exception)
-            raise found
+        self._tell(self.source, self._run(self.source, arrays, options))
 
     def run(self, arrays: Sequence[Any], options: RunOptions | None = None) -> Outcome:
         """Run an emulated kernel; its faults are told, not raised.
@@ -97,13 +91,48 @@ class Program:
             raise UsageError(f"kernel {self.name} is a bare text; run takes what emulate returns.")
         return self._run(self.source, arrays, options)
 
+    def prepared(self) -> Callable[[Sequence[int]], None]:
+        """What runs the kernel on arrays that were checked before, by their addresses.
+
+        Raises UsageError for a bare text, ToolchainError where the kernel does not compile.
+        """
+        source = self.source
+        if not isinstance(source, Source):
+            raise UsageError(f"kernel {self.name} is a bare text; only a Source can be prepared.")
+        kernel = self.compile()
+        if not self._emulates:
+            return kernel.prepared(len(source.params))
+        return lambda addresses: self._tell(source, self._emulate(source, kernel, addresses, None))
+
+    def bound(self, addresses: Sequence[int]) -> Callable[[], None]:
+        """`prepared` for the same arrays each time."""
+        run = self.prepared()
+        return partial(run, addresses) if self._emulates else self.compile().bound(addresses)
+
+    @cached_property
+    def _emulates(self) -> bool:
+        """Does the kernel run on the emulator's runtime?"""
+        source = self.source
+        emulated = isinstance(source, Source) and source.language == "emulated"
+        return emulated and cpu.needs_runtime(source)
+
+    def _tell(self, source: Source, outcome: Outcome) -> None:
+        """Print what a run printed, and raise what `uopc.faults` makes of its first fault."""
+        for line in outcome.printed:
+            print(line)
+        first = next((f for f in outcome.faults if not f.kind.is_warning), None)
+        if first is not None:
+            found = explain(first, source, self.name, together=outcome.faults)
+            assert isinstance(found, Exception)
+            raise found
+
     def _run(self, source: Source, arrays: Sequence[Any], options: RunOptions | None) -> Outcome:
         bound = check_arguments(self.name, source.params, arrays)
         if no_work(source.params, source.launch.grid):
             return Outcome()
         kernel = self._kernel or self.compile()
         addresses = [address(a) for a in bound]
-        if source.language != "emulated" or not cpu.needs_runtime(source):
+        if not self._emulates:
             if options is not None and (options.order, options.lanes) != ("forward", "forward"):
                 raise UsageError(
                     f"kernel {self.name} was rendered as plain loops, whose threads run forward: "
@@ -112,6 +141,16 @@ class Program:
                 )
             kernel(addresses)
             return Outcome()
+        return self._emulate(source, kernel, addresses, options)
+
+    def _emulate(
+        self,
+        source: Source,
+        kernel: cpu.Kernel,
+        addresses: Sequence[int],
+        options: RunOptions | None,
+    ) -> Outcome:
+        """Run on the emulator's runtime; its faults are told."""
         call = Call(source, options or RunOptions(), by_source=options is None)
         try:
             code = kernel.call(addresses, call.address)

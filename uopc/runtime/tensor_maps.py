@@ -12,13 +12,13 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
-from uopc.errors import DeviceError, ToolchainError
+from uopc.errors import DeviceError
 from uopc.kernel import TensorMapUse
 from uopc.layouts import TensorMapEncoding, tma_encoding
+from uopc.runtime.driver import driver_function
 
 MAP_BYTES = 128  # cuda.h, CUtensorMap
 MAP_ALIGNMENT = 64  # CUDA driver API, cuTensorMapEncodeTiled
-FIRST_VERSION = 12000  # of the CUDA driver API that has it
 #: maps that a device keeps; an array's map is the same as long as it stays where it is
 KEPT_MAX = 1024
 
@@ -76,18 +76,13 @@ class TensorMaps:
     def _function(self) -> Any:
         """cuTensorMapEncodeTiled itself."""
         if self._encode is None:
-            name = "cuTensorMapEncodeTiled"
-            status, address, *_ = self._driver.cuGetProcAddress(name.encode(), FIRST_VERSION, 0)
-            if int(status) != 0 or not address:
-                raise ToolchainError(
-                    f"the NVIDIA driver has no {name}. Update it to one for CUDA 12 or later."
-                )
-            self._encode = ctypes.CFUNCTYPE(
-                ctypes.c_int,
+            self._encode = driver_function(
+                self._driver,
+                "cuTensorMapEncodeTiled",
                 *(ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p),
                 *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
                 *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int),
-            )(int(address))
+            )
         return self._encode
 
 

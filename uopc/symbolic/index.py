@@ -286,7 +286,7 @@ def conj(*gates: UOp) -> UOp:
     for g in gates:
         if g is FALSE:
             return FALSE
-        for x in _conjuncts(g):
+        for x in conjuncts(g):
             parts[x] = None
     parts.pop(TRUE, None)
     if not parts:
@@ -297,7 +297,8 @@ def conj(*gates: UOp) -> UOp:
     return out
 
 
-def _conjuncts(g: UOp) -> list[UOp]:
+def conjuncts(g: UOp) -> list[UOp]:
+    """The gates of which all must hold."""
     out: list[UOp] = []
     stack = [g]
     while stack:

@@ -21,11 +21,13 @@ from uopc.uop.ops import (
     Atomic,
     AtomicArg,
     Combine,
+    GatherArg,
     Ops,
     ParamArg,
     PrintArg,
     RangeArg,
     ReduceArg,
+    ScatterArg,
     ShuffleArg,
     ShuffleMode,
     Vote,
@@ -46,10 +48,17 @@ def prod(xs: Iterable[int]) -> int:
 
 
 def memory(u: UOp) -> UOp:
-    """The BUFFER or ALLOC that an INDEX, or a version of it, stands for."""
-    while u.op in (Ops.AFTER, Ops.INDEX):
+    """The BUFFER or ALLOC that an INDEX, a SEGMENT, or a version of it, stands for."""
+    while u.op in (Ops.AFTER, Ops.INDEX, Ops.SEGMENT):
         u = u.src[0]
     return u
+
+
+def segment(u: UOp) -> UOp | None:
+    """The SEGMENT that an INDEX is in, or that a version is of; None outside of bundles."""
+    while u.op in (Ops.AFTER, Ops.INDEX):
+        u = u.src[0]
+    return u if u.op is Ops.SEGMENT else None
 
 
 def described(operand: UOp) -> UOp | None:
@@ -183,6 +192,8 @@ def _buffer(src: tuple[UOp, ...], arg: ParamArg) -> Inferred:
         raise _fail("BUFFER", f"memory holds data, not {arg.dtype}")
     if any(n < 0 for n in arg.shape):
         raise _fail("BUFFER", f"a size is negative in shape {arg.shape}")
+    if arg.bundle and len(arg.shape) != 2:
+        raise _fail("BUFFER", f"a bundle has (memories, elements of each), this is {arg.shape}")
     return arg.dtype, arg.shape
 
 
@@ -193,7 +204,20 @@ def _index(src: tuple[UOp, ...], arg: Any) -> Inferred:
             "INDEX",
             f"wants (memory, offset of dtype index), got {got}. Cast with .cast(dtypes.index).",
         )
-    return memory(src[0]).dtype, ()
+    m = memory(src[0])
+    if m.op is Ops.BUFFER and m.arg.bundle and segment(src[0]) is None:
+        raise _fail("INDEX", "the memory is a bundle: index one of its segments, .segment(which)")
+    return m.dtype, ()
+
+
+def _segment(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    bundle = memory(src[0])
+    if bundle.op is not Ops.BUFFER or not bundle.arg.bundle or segment(src[0]) is not None:
+        raise _fail("SEGMENT", f"only a bundle has segments, this is {src[0].op}")
+    if len(src) != 2 or src[1].dtype is not dtypes.index:
+        got = src[1].dtype if len(src) > 1 else "nothing"
+        raise _fail("SEGMENT", f"wants (bundle, which of dtype index), got {got}")
+    return bundle.dtype, bundle.shape[1:]
 
 
 def _load(src: tuple[UOp, ...], arg: Any) -> Inferred:
@@ -382,6 +406,74 @@ def _flip(src: tuple[UOp, ...], arg: tuple[int, ...]) -> Inferred:
     return src[0].dtype, src[0].shape
 
 
+# ---- elements at places that data names
+def _gather(src: tuple[UOp, ...], arg: GatherArg) -> Inferred:
+    x, indices = src[0], src[1:]
+    shape = indices[0].shape if indices else ()
+    _check_indices("GATHER", indices, shape)
+    _check_dims("GATHER", arg.dims, x.shape, "x", shape, "the result", len(indices))
+    return x.dtype, shape
+
+
+def _scatter(src: tuple[UOp, ...], arg: ScatterArg) -> Inferred:
+    values, indices = src[0], src[1:]
+    d = values.dtype
+    if d.storage or not (d.is_float or d.is_data_int):
+        raise _fail("SCATTER", f"it adds, which {d} has not: cast the values first")
+    if any(n < 0 for n in arg.shape):
+        raise _fail("SCATTER", f"a size is negative in shape {arg.shape}")
+    _check_indices("SCATTER", indices, values.shape)
+    _check_dims(
+        "SCATTER", arg.dims, arg.shape, "the result", values.shape, "the values", len(indices)
+    )
+    return d, arg.shape
+
+
+def _check_indices(what: str, indices: tuple[UOp, ...], shape: Shape) -> None:
+    if not indices:
+        raise _fail(what, "wants at least one index; without one use PERMUTE")
+    for k, index in enumerate(indices):
+        if not index.dtype.is_data_int:
+            raise _fail(what, f"index {k} is {index.dtype}, must be an integer such as i32 or i64")
+        if index.shape != shape:
+            raise _fail(
+                what,
+                f"index {k} has shape {index.shape}, must have {shape}. Reshape and expand it.",
+            )
+
+
+def _check_dims(
+    what: str, dims: tuple[int, ...], sizes: Shape, of: str, walked: Shape, by: str, count: int
+) -> None:
+    """dims says for each axis of `sizes` which axis of `walked`, or which of the indices, it is."""
+    if len(dims) != len(sizes):
+        raise _fail(what, f"dims {dims} has {len(dims)} numbers, {of} has shape {sizes}")
+    for axis, (j, size) in enumerate(zip(dims, sizes, strict=True)):
+        if j >= len(walked) or (j >= 0 and walked[j] != size):
+            other = f"of size {walked[j]}" if j < len(walked) else f"not there in shape {walked}"
+            raise _fail(
+                what,
+                f"axis {axis} of {of} has size {size} and is walked by axis {j} of {by}, {other}",
+            )
+    if sorted(~j for j in dims if j < 0) != list(range(count)):
+        raise _fail(what, f"dims {dims} must name each of the {count} indices once (index k is ~k)")
+    if len(set(dims)) != len(dims):
+        raise _fail(what, f"dims {dims} walks two axes of {of} by one of {by}")
+
+
+def _assign(src: tuple[UOp, ...], arg: Any) -> Inferred:
+    old, value = src
+    if old.op not in (Ops.BUFFER, Ops.ASSIGN):
+        raise _fail("ASSIGN", f"a BUFFER or its latest ASSIGN gets a new version, got {old.op}")
+    if (old.dtype, old.shape) != (value.dtype, value.shape):
+        raise _fail(
+            "ASSIGN",
+            f"the value is {value.dtype} of shape {value.shape}, the memory {old.dtype} of shape "
+            f"{old.shape}. Cast, reshape or expand the value.",
+        )
+    return old.dtype, old.shape
+
+
 def check_reduced(x: UOp, n: int, combine: Combine) -> None:
     if not 0 < n <= len(x.shape):
         raise _fail("REDUCE", f"cannot reduce the last {n} axes of shape {x.shape}")
@@ -443,6 +535,7 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.CONST: lambda src, arg: (arg.dtype, ()),
     Ops.BUFFER: _buffer,
     Ops.ALLOC: _buffer,
+    Ops.SEGMENT: _segment,
     Ops.INDEX: _index,
     Ops.LOAD: _load,
     Ops.STORE: _store,
@@ -469,6 +562,11 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.PAD: _pad,
     Ops.FLIP: _flip,
     Ops.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
+    Ops.GATHER: _gather,
+    Ops.SCATTER: _scatter,
+    Ops.ASSIGN: _assign,
+    Ops.DETACH: _like_first,
+    Ops.CURVE: _like_first,
     Ops.REDUCE: _reduce,
     Ops.TUPLE: _tuple,
     Ops.ITEM: _item,

@@ -23,12 +23,14 @@ from uopc.uop.ops import (
     AxisType,
     Combine,
     ConstArg,
+    GatherArg,
     IotaArg,
     LaunchArg,
     Ops,
     ParamArg,
     RangeArg,
     ReduceArg,
+    ScatterArg,
     ShuffleArg,
     ShuffleMode,
     Vote,
@@ -317,6 +319,35 @@ class UOp:
         axes = tuple(sorted(a + len(self.shape) if a < 0 else a for a in axes))
         return UOp(Ops.FLIP, (self,), axes) if axes else self
 
+    # ---- elements at places that data names
+    def gather(self, dims: Sequence[int], *index: UOp) -> UOp:
+        """Axis a of self is walked by axis dims[a] of the result, or read at index k if that is ~k:
+        see GatherArg.  Indices are integers of one shape, which the result has; scalars repeat."""
+        shape = next((i.shape for i in index if i.shape), ())
+        return UOp(Ops.GATHER, (self, *(_repeat(i, shape) for i in index)), GatherArg(tuple(dims)))
+
+    def scatter(self, shape: Sequence[int], dims: Sequence[int], *index: UOp) -> UOp:
+        """The sums of the elements of self at their places in zeros of `shape`, axis a of which is
+        walked by axis dims[a] of self, or written at index k if that is ~k: see ScatterArg."""
+        full = self.shape or next((i.shape for i in index if i.shape), ())
+        src = [_repeat(x, full) for x in (self, *index)]
+        return UOp(Ops.SCATTER, tuple(src), ScatterArg(tuple(shape), tuple(dims)))
+
+    # ---- what tensors remember
+    def assign(self, value: Scalar) -> UOp:
+        """The next version of this BUFFER (or of its latest ASSIGN), with this value."""
+        v = value if isinstance(value, UOp) else UOp.const(value, self.dtype)
+        return UOp(Ops.ASSIGN, (self, _repeat(v, self.shape)))
+
+    def detach(self) -> UOp:
+        """The same value, through which no gradient passes."""
+        return UOp(Ops.DETACH, (self,))
+
+    def curve(self, name: str, *of: UOp) -> UOp:
+        """The same value, which is the named function of these: gradients pass by its derivative
+        there (`uopc/tensor/curves.py`), not through how self is computed."""
+        return UOp(Ops.CURVE, (self, *of), name)
+
     # ---- reductions over the last n axes
     def reduce(self, op: Ops | Combine, n: int = 1) -> UOp:
         """Reduce the last n axes: shape (*kept,).  op: ADD, MUL, MAX, MIN, AND, OR or XOR."""
@@ -355,10 +386,10 @@ class UOp:
     # ---- loop IR
     def index(self, *where: Scalar) -> UOp:
         """The element of a memory at a flat offset, or at one index per axis (row-major)."""
-        if self.op not in (Ops.BUFFER, Ops.ALLOC, Ops.AFTER):
+        if self.op not in (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.SEGMENT):
             raise UsageError(f"index at {here()}: only memories are indexed, not {self.op}")
         parts = [w if isinstance(w, UOp) else UOp.const(w, dtypes.index) for w in where]
-        shape = memory(self).arg.shape
+        shape = self.shape
         if len(parts) > 1:
             if len(parts) != len(shape):
                 raise UsageError(f"index at {here()}: {len(parts)} indices for shape {shape}")
@@ -367,6 +398,11 @@ class UOp:
                 offset = offset * size + part
             parts = [offset]
         return UOp(Ops.INDEX, (self, *parts))
+
+    def segment(self, which: Scalar) -> UOp:
+        """Memory number `which` of this bundle."""
+        w = which if isinstance(which, UOp) else UOp.const(which, dtypes.index)
+        return UOp(Ops.SEGMENT, (self, w))
 
     def load(self, gate: UOp | None = None, other: Scalar | None = None) -> UOp:
         """Read an INDEX; where gate is false memory is not touched and the value is `other` (0)."""
@@ -489,6 +525,11 @@ def alu(op: Ops, *operands: Scalar) -> UOp:
     return UOp(op, tuple([x if isinstance(x, UOp) else UOp.const(x, dtype) for x in operands]))
 
 
+def _repeat(u: UOp, shape: Shape) -> UOp:
+    """A scalar as an array; anything else as it is."""
+    return u.expand(shape) if shape and not u.shape else u
+
+
 def range_(
     size: int, idx: int, kind: AxisType = AxisType.LOOP, start: int = 0, step: int = 1
 ) -> UOp:
@@ -504,6 +545,12 @@ def sink(*effects: UOp, launch: LaunchArg | None = None) -> UOp:
 def buffer(slot: int, dtype: DType, shape: Sequence[int]) -> UOp:
     """Parameter `slot` of a kernel: memory of this shape, row-major and contiguous."""
     return UOp(Ops.BUFFER, (), ParamArg(slot, dtype, tuple(shape)))
+
+
+def bundle(slot: int, dtype: DType, count: int, length: int) -> UOp:
+    """Parameter `slot` of a kernel: `count` memories, wherever they lie, of up to `length` elements
+    each."""
+    return UOp(Ops.BUFFER, (), ParamArg(slot, dtype, (count, length), bundle=True))
 
 
 def derive(u: UOp, src: tuple[UOp, ...], arg: Any = ...) -> UOp:
@@ -590,6 +637,7 @@ __all__ = [
     "addrspace",
     "alu",
     "buffer",
+    "bundle",
     "closed_ranges",
     "derive",
     "here",

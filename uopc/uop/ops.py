@@ -5,7 +5,7 @@ Stages and what each op may contain in them: `uopc/uop/spec.py`.  Meaning: `uopc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from uopc.dtype import AddrSpace, DType
@@ -27,6 +27,7 @@ class Ops(Word):
     # memory and values from outside
     BUFFER = auto()  # ()                          ParamArg   a parameter: memory, or a 0-d scalar
     ALLOC = auto()  # ()                           ParamArg   SHARED or REG memory of the kernel
+    SEGMENT = auto()  # (bundle, which)                       one of the memories of a bundle
     INDEX = auto()  # (memory, offset)                        one element; offset in elements
     LOAD = auto()  # (index[, gate, else])         AccessArg? read
     # scopes and order; "done" is any number of effects and opened scopes
@@ -34,7 +35,7 @@ class Ops(Word):
     IF = auto()  # (condition, done...)                       opens what is done where it holds
     ROLE = auto()  # (done...)                     RoleArg    opens what only some warps do
     AFTER = auto()  # (x, done...)                            x, seen after all of these
-    STORE = auto()  # (index, value[, gate])       AccessArg? write
+    STORE = auto()  # (index, value[, gate])       AccessArg? write (ReportArg: see there)
     ATOMIC = auto()  # (index, value[, compare])   AtomicArg  read, change, write; the old value
     BARRIER = auto()  # ([id,] done...)            BarrierArg? threads meet; None: the whole block
     END = auto()  # (effect, scope...)                        closes scopes, outermost first
@@ -64,6 +65,14 @@ class Ops(Word):
     PAD = auto()  # (x, value)                     ((before, after), ...)
     FLIP = auto()  # (x,)                          axes
     IOTA = auto()  # ()                            IotaArg    0, 1, 2, ...
+    GATHER = (
+        auto()
+    )  # (x, index...)               GatherArg  elements of x at places that data names
+    SCATTER = auto()  # (values, index...)         ScatterArg  the transpose: sums at those places
+    # what tensors remember; the scheduler removes all three
+    ASSIGN = auto()  # (old, value)                           the next version of a BUFFER
+    DETACH = auto()  # (x,)                                   x, through which no gradient passes
+    CURVE = auto()  # (value, x...)                str        value; its name says how it follows x
     # reductions and where values live
     REDUCE = auto()  # (x, range...)               ReduceArg
     TUPLE = auto()  # (x...)                                  several values that reduce together
@@ -142,6 +151,10 @@ class ParamArg:
 
     Slots number a kernel's parameters (GLOBAL), or tell equal allocations apart (SHARED, REG).
     Shape () in GLOBAL is a scalar passed by value.  name: what an allocation holds, for reading.
+
+    bundle: the parameter stands for shape[0] memories, wherever they lie, of up to shape[1]
+    elements each; SEGMENT picks one.  The kernel is passed a table of their addresses, so that its
+    text is the same however many there are and whatever their sizes.
     """
 
     slot: int
@@ -149,6 +162,7 @@ class ParamArg:
     shape: tuple[int, ...]
     addrspace: AddrSpace = AddrSpace.GLOBAL
     name: str = ""
+    bundle: bool = field(default=False, repr=False)  # the repr is a key: no memory has both kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +222,47 @@ class IotaArg:
 
 
 @dataclass(frozen=True, slots=True)
+class GatherArg:
+    """Where along each axis of x an element is read.
+
+    dims: for each axis of x, j >= 0: it is walked by axis j of the result, which has its size;
+    ~k: it is read at the value of index k.  Every index has the shape of the result and is used
+    once.  A negative index counts from the end; one that lies outside reads the nearest element
+    (of an empty axis: 0).
+    Rows of x (V, D) at (N, D) indices: (~0, 1).  Along axis 1 of x (A, B): (0, ~0).
+    """
+
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterArg:
+    """Where along each axis of the result an element is added.
+
+    shape: of the result; dims: for each of its axes, j >= 0: it is walked by axis j of the values,
+    which has its size; ~k: it is written at the value of index k.  Every index has the shape of
+    the values and is used once.  Each element is the sum of the values that come to it, 0 of none.
+    A negative index counts from the end; where one lies outside nothing is added.
+    Floats are added in the order of the values, narrow ones in f32 and rounded once.
+    """
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AccessArg:
     """A LOAD or STORE of `width` consecutive elements at once (a pair of them copies)."""
 
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportArg:
+    """A STORE that reports: many iterations may give values, one is kept, the largest or any.
+
+    In INDEXED and MAPPED; in LOOPS it is an ATOMIC under an IF (GPU), or a plain gated STORE.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from uopc.uop.ops import (
     DescriptorArg,
     Engine,
     Fence,
+    GatherArg,
     IotaArg,
     LaunchArg,
     MatrixArg,
@@ -37,7 +38,9 @@ from uopc.uop.ops import (
     PrintArg,
     RangeArg,
     ReduceArg,
+    ReportArg,
     RoleArg,
+    ScatterArg,
     ShuffleArg,
     ShuffleMode,
     StageArg,
@@ -165,6 +168,8 @@ def parse_range(text: str, name: str) -> RangeArg:
 def memory_text(a: ParamArg, name: str) -> str:
     """f32[33, 1000], its space if not GLOBAL, slot and name where the leaf is called otherwise."""
     text = type_text(a.dtype, a.shape, always=True)
+    if a.bundle:
+        text = f"BUNDLE {text}"
     if a.addrspace is not AddrSpace.GLOBAL:
         text = f"{a.addrspace.name} {text}"
     told = _memory_fields(name) == (a.slot, a.name)
@@ -172,19 +177,19 @@ def memory_text(a: ParamArg, name: str) -> str:
 
 
 def parse_memory(text: str, name: str) -> ParamArg:
-    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG|MBARRIER) )?(\w+\[[^]]*\])(.*)", text)
+    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG|MBARRIER) )?(BUNDLE )?(\w+\[[^]]*\])(.*)", text)
     if m is None:
         raise ValueError("a memory reads like SHARED f32[33, 1000]")
     space = AddrSpace[m[1] or "GLOBAL"]
     fields: dict[str, Any] = {}
     if (told := _memory_fields(name)) is not None:
         fields = dict(zip(("slot", "name"), told, strict=True))
-    for field, value in _fields(m[3], ("slot", "name")):
+    for field, value in _fields(m[4], ("slot", "name")):
         fields[field] = json.loads(value) if field == "name" else int(value)
     if "slot" not in fields:
         raise ValueError(f"{name} tells no slot; write slot=...")
-    d, shape = parse_type(m[2])
-    return ParamArg(shape=shape, dtype=d, addrspace=space, **fields)
+    d, shape = parse_type(m[3])
+    return ParamArg(shape=shape, dtype=d, addrspace=space, bundle=bool(m[2]), **fields)
 
 
 def _fields(text: str, known: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -245,6 +250,14 @@ def _parse_stage(text: str) -> StageArg:
     return StageArg(AddrSpace[space], int(size), bool(exchange))
 
 
+def _store_text(a: AccessArg | ReportArg) -> str:
+    return "report" if isinstance(a, ReportArg) else str(a.width)
+
+
+def _parse_store(text: str) -> AccessArg | ReportArg:
+    return ReportArg() if text == "report" else AccessArg(int(text))
+
+
 def _launch_text(a: LaunchArg) -> str:
     parts = [f"{f}={','.join(map(str, v))}" for f, v in (("lanes", a.lanes), ("grid", a.grid)) if v]
     parts += [f"blocks_per_sm={a.blocks_per_sm}"] if a.blocks_per_sm else []
@@ -262,6 +275,23 @@ def _parse_launch(text: str) -> LaunchArg:
 def _parse_iota(text: str) -> IotaArg:
     d, (size,) = parse_type(text)
     return IotaArg(size, d)
+
+
+def _dims_text(dims: tuple[int, ...]) -> str:
+    """Axes by number, indices as ~k: ~0, 1."""
+    return ", ".join(str(j) if j >= 0 else f"~{~j}" for j in dims)
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    parts = (t.strip() for t in text.split(",") if t.strip())
+    return tuple(~int(t[1:]) if t.startswith("~") else int(t) for t in parts)
+
+
+def _parse_scatter(text: str) -> ScatterArg:
+    shape, arrow, dims = text.partition("<-")
+    if not arrow:
+        raise ValueError("a SCATTER reads like 100, 8 <- ~0, 1")
+    return ScatterArg(_ints(shape), _dims(dims))
 
 
 # ---- records of the GPU's ops: words and fields; what is usual is left out
@@ -343,7 +373,7 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.CONST: (const_text, parse_const),
     Ops.IOTA: (lambda a: type_text(a.dtype, (a.size,)), _parse_iota),
     Ops.LOAD: (lambda a: str(a.width), lambda t: AccessArg(int(t))),
-    Ops.STORE: (lambda a: str(a.width), lambda t: AccessArg(int(t))),
+    Ops.STORE: (_store_text, _parse_store),
     Ops.SINK: (_launch_text, _parse_launch),
     Ops.RESHAPE: (_ints_text, _ints),
     Ops.EXPAND: (_ints_text, _ints),
@@ -351,6 +381,8 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.FLIP: (_ints_text, _ints),
     Ops.SHRINK: (_pairs_text, _pairs),
     Ops.PAD: (_pairs_text, _pairs),
+    Ops.GATHER: (lambda a: _dims_text(a.dims), lambda t: GatherArg(_dims(t))),
+    Ops.SCATTER: (lambda a: f"{_ints_text(a.shape)} <- {_dims_text(a.dims)}", _parse_scatter),
     Ops.REDUCE: (_reduce_text, _parse_reduce),
     Ops.ITEM: (str, int),
     Ops.STAGE: (_stage_text, _parse_stage),
@@ -371,6 +403,7 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.STMATRIX: _flat(MatrixArg),
     Ops.DESCRIPTOR: _flat(DescriptorArg),
     Ops.MMA: (_quoted, json.loads),
+    Ops.CURVE: (_quoted, json.loads),
     Ops.PRINTF: _flat(PrintArg),
     Ops.ASSERT: (_quoted, json.loads),
 }

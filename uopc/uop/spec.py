@@ -15,6 +15,7 @@ import numpy as np
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
 from uopc.uop.facts import bounds, free
+from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, prod, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import (
@@ -29,6 +30,7 @@ from uopc.uop.ops import (
     ParamArg,
     RangeArg,
     ReduceArg,
+    ReportArg,
     StageArg,
 )
 from uopc.uop.spec_gpu import GPU_RULES, not_memory
@@ -94,7 +96,7 @@ class _Graph:
         self.part[u] = self._part(u)
         if u.op in (Ops.BUFFER, Ops.ALLOC):
             self.memory[u] = u
-        elif u.op in (Ops.INDEX, Ops.AFTER) and u.src[0] in self.memory:
+        elif u.op in (Ops.INDEX, Ops.AFTER, Ops.SEGMENT) and u.src[0] in self.memory:
             self.memory[u] = self.memory[u.src[0]]
         if (
             u.op in (Ops.LOAD, Ops.ATOMIC, Ops.BUFFER)
@@ -117,7 +119,9 @@ class _Graph:
         return PARTS.get(u.op, Part.VALUE)
 
 
-_SHAPED = (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.TENSORMAP)
+_SHAPED = (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.SEGMENT, Ops.TENSORMAP)
+#: what is done to an element of a bundle's segment
+_IN_SEGMENTS = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
 
 
 # ---- one node
@@ -132,6 +136,8 @@ def _wrong(u: UOp, graph: _Graph) -> str | None:
         return why
     if stage is not Stage.TENSOR and u.shape and u.op not in _SHAPED:
         return f"values are scalars here, this one has shape {u.shape}"
+    if u.op not in _IN_SEGMENTS and any(s.op is Ops.INDEX and segment(s) for s in u.src):
+        return "segments of bundles are loaded, stored and changed by ATOMICs, nothing else"
     rule = RULES.get(u.op)
     return None if rule is None else rule(u, graph)
 
@@ -173,6 +179,8 @@ def _memory_rule(u: UOp, graph: _Graph) -> str | None:
         return f"{u.op} in {a.addrspace.name}: {where}"
     if a.addrspace is AddrSpace.MBARRIER and (graph.gpu is False or a.dtype is not dtypes.u64):
         return f"mbarriers are u64 objects of a GPU's block, this is {a.dtype}"
+    if a.bundle and (why := _wrong_bundle(u, graph)) is not None:
+        return why
     if a.slot < 0:
         return f"slots count from 0, this is {a.slot}"
     if u.op is Ops.ALLOC and prod(a.shape) < 1:
@@ -181,6 +189,14 @@ def _memory_rule(u: UOp, graph: _Graph) -> str | None:
     if other is not u:
         also = f"{other.arg.dtype} of shape {other.arg.shape}"
         return f"slot {a.slot} in {a.addrspace.name} is also {also}: one record a slot"
+    return None
+
+
+def _wrong_bundle(u: UOp, graph: _Graph) -> str | None:
+    if graph.stage is Stage.TENSOR:
+        return "shaped values are no bundles; `segments` makes them of loops"
+    if u.op is Ops.ALLOC or prod(u.arg.shape) < 1:
+        return f"a bundle is a parameter of one element at least, this has shape {u.arg.shape}"
     return None
 
 
@@ -269,6 +285,9 @@ def _wide(u: UOp, graph: _Graph) -> str | None:
     if u.arg.width not in WIDTHS or size > WIDEST_BYTES:
         what = f"width {u.arg.width} of {u.src[0].dtype} is {size} bytes"
         return f"{what}; widths are {', '.join(map(str, WIDTHS))}, up to {WIDEST_BYTES} bytes"
+    if (of := segment(u.src[0])) is not None and of.shape[0] % u.arg.width:
+        longest = f"the segments have up to {of.shape[0]} elements"
+        return f"{longest}, which is to be a multiple of the width {u.arg.width}"
     in_registers = graph.memory[u.src[0]].arg.addrspace is AddrSpace.REG
     return _inside(u.src[0], u.arg.width) if in_registers else None
 
@@ -286,6 +305,9 @@ def _load_rule(u: UOp, graph: _Graph) -> str | None:
 
 
 def _store_rule(u: UOp, graph: _Graph) -> str | None:
+    if isinstance(u.arg, ReportArg) and graph.stage is not Stage.LOOPS:
+        word = u.src[0].dtype
+        return None if word is dtypes.u64 else f"it reports into a word of u64, not of {word}"
     if (why := _wide(u, graph) or not_memory(u)) is not None:
         return why
     value = u.src[1]

@@ -1,8 +1,9 @@
 """The stages of the IR as tables: operands of each op; ops, ranges and limits of each stage.
 
-TENSOR   shaped values: BUFFER, CONST, elementwise, movement, IOTA, REDUCE over last axes
+TENSOR   shaped values: BUFFER, CONST, elementwise, movement, IOTA, GATHER and SCATTER, REDUCE over
+         last axes; and what only the scheduler sees: ASSIGN, DETACH, CURVE
 INDEXED  SINK of STOREs: scalars over RANGEs that are kernel axes; REDUCE and END name the ranges
-         that they close
+         that they close; a STORE with a ReportArg, of which one iteration's value is kept
 MAPPED   the same after `split`: ranges are digits, values may be STAGEd and SHUFFLEd; no order yet
 LOOPS    memories, loops and the order of effects; what `linearize` reads
 
@@ -35,6 +36,7 @@ from uopc.uop.ops import (
     DescriptorArg,
     Engine,
     Fence,
+    GatherArg,
     LaunchArg,
     MatrixArg,
     Ops,
@@ -42,6 +44,7 @@ from uopc.uop.ops import (
     PrintArg,
     RangeArg,
     RoleArg,
+    ScatterArg,
     ShuffleArg,
     TensorMapArg,
     VoteArg,
@@ -100,9 +103,12 @@ class Operands:
 OPERANDS: dict[Ops, Operands] = {
     **dict.fromkeys((Ops.BUFFER, Ops.ALLOC, Ops.CONST, Ops.RANGE, Ops.IOTA), Operands()),
     **dict.fromkeys((*UNARY, *MOVEMENT), Operands((_VALUE,))),
-    **dict.fromkeys((*BINARY, Ops.PAD), Operands((_VALUE, _VALUE))),
+    **dict.fromkeys((*BINARY, Ops.PAD, Ops.ASSIGN), Operands((_VALUE, _VALUE))),
+    **dict.fromkeys((Ops.GATHER, Ops.SCATTER), Operands((_VALUE, _VALUE), rest=_VALUE)),
+    Ops.DETACH: Operands((_VALUE,)),
+    Ops.CURVE: Operands((_VALUE, _VALUE), rest=_VALUE),
     **dict.fromkeys((Ops.WHERE, Ops.FMA), Operands((_VALUE, _VALUE, _VALUE))),
-    Ops.INDEX: Operands((_MEMORY, _VALUE)),
+    **dict.fromkeys((Ops.SEGMENT, Ops.INDEX), Operands((_MEMORY, _VALUE))),
     Ops.LOAD: Operands((_ADDRESS,), may=(_VALUE, _VALUE)),
     Ops.STORE: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
     Ops.AFTER: Operands((_MEMORY | _VALUE, _DONE), rest=_DONE),
@@ -138,19 +144,27 @@ ARGS: dict[Ops, tuple[type, ...]] = {
     **{Ops.TENSORMAP: (TensorMapArg,), Ops.COMMIT: (Engine,), Ops.WAITG: (WaitArg,)},
     **{Ops.FENCE: (Fence,), Ops.LDMATRIX: (MatrixArg,), Ops.STMATRIX: (MatrixArg,)},
     **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.PRINTF: (PrintArg,)},
+    **{Ops.GATHER: (GatherArg,), Ops.SCATTER: (ScatterArg,), Ops.CURVE: (str,)},
     **{Ops.ASSERT: (str,), Ops.BARRIER: (BarrierArg, NoneType), Ops.SINK: (LaunchArg, NoneType)},
     **dict.fromkeys(
-        (Ops.IF, Ops.AFTER, Ops.END, Ops.INDEX, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT), (NoneType,)
+        (
+            *(Ops.IF, Ops.AFTER, Ops.END, Ops.INDEX, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT),
+            *(Ops.ASSIGN, Ops.DETACH, Ops.SEGMENT),
+        ),
+        (NoneType,),
     ),
 }
 
 # ---- table 2: the ops of each stage
 _SCALAR = ELEMENTWISE | {Ops.BUFFER, Ops.CONST}
-_ACCESS = frozenset((Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.RANGE, Ops.END, Ops.SINK))
+_ACCESS = frozenset((Ops.SEGMENT, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.RANGE, Ops.END, Ops.SINK))
 _REDUCED = frozenset((Ops.REDUCE, Ops.TUPLE, Ops.ITEM))
 _GPU_VALUES = frozenset((Ops.SHUFFLE, Ops.VOTE, Ops.WARP_REDUCE, Ops.TENSORMAP, Ops.DESCRIPTOR))
 STAGE_OPS: dict[Stage, frozenset[Ops]] = {
-    Stage.TENSOR: _SCALAR | MOVEMENT | _REDUCED | {Ops.IOTA},
+    Stage.TENSOR: _SCALAR
+    | MOVEMENT
+    | _REDUCED
+    | {Ops.IOTA, Ops.GATHER, Ops.SCATTER, Ops.ASSIGN, Ops.DETACH, Ops.CURVE},
     Stage.INDEXED: _SCALAR | _ACCESS | _REDUCED,
     Stage.MAPPED: _SCALAR | _ACCESS | _REDUCED | {Ops.STAGE, Ops.SHUFFLE},
     Stage.LOOPS: _SCALAR
@@ -190,6 +204,7 @@ WIDEST_BYTES = 16
 #: what a node is whatever its sources are; any other is a VALUE, or what its first source is
 PARTS: dict[Ops, Part] = {
     Ops.ALLOC: Part.MEMORY,
+    Ops.SEGMENT: Part.MEMORY,
     Ops.INDEX: Part.ADDRESS,
     Ops.RANGE: Part.RANGE,
     Ops.TUPLE: Part.TUPLED,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import UOp, memory, toposort, where_from
+from uopc.uop.node import UOp, toposort, where_from
 from uopc.uop.ops import Ops, RangeArg
 from uopc.uop.records import (
     arg_text,
@@ -187,8 +187,8 @@ def _infix(
         return memory_name(u.arg), _ATOM
     if op is Ops.AFTER:
         return parts[0]
-    if op is Ops.INDEX:
-        return f"{memory_name(memory(u).arg)}[{parts[1][0]}]", _ATOM
+    if op in (Ops.INDEX, Ops.SEGMENT):
+        return f"{parts[0][0]}[{parts[1][0]}]", _ATOM
     if op is Ops.LOAD:
         return parts[0]
     if op in _INFIX:

@@ -12,8 +12,9 @@ machine (threads and memories of LOOPS), warps, engines, matrix, loops.  Single 
 
 from __future__ import annotations
 
+from typing import Any
+
 from uopc.uop.node import UOp, memory, toposort
-from uopc.uop.numbers import Array
 from uopc.uop.ops import EFFECTS, AxisType, Ops, ShuffleArg
 from uopc.uop.oracle.access import (
     AssertedError,
@@ -35,14 +36,15 @@ _ORDERED = (EFFECTS - {Ops.STORE}) | {
 _OF_WARPS = (AxisType.LANE, AxisType.WARP, AxisType.WARPGROUP)
 
 
-def run(sink: UOp, arrays: Given, stage: Stage | None = None) -> dict[int, Array]:
+def run(sink: UOp, arrays: Given, stage: Stage | None = None) -> dict[int, Any]:
     """Do a kernel's effects on copies of the arrays: {slot: array} for every slot that it stores.
 
     Parameters
     ----------
     sink: a SINK of stage INDEXED, MAPPED or LOOPS.
     arrays: slot -> array of the parameter's dtype and number of elements.  A stored slot that is
-        missing starts as garbage (NaN, or the dtype's smallest value).
+        missing starts as garbage (NaN, or the dtype's smallest value).  A bundle takes a list of
+        arrays, and gives one.
     stage: LOOPS walks the effects in their order; the others take all stores at once, with every
         load before them.  None: LOOPS where the graph has what the others have not (ALLOC,
         AFTER, IF, an effect that is no STORE, ranges of warps, a wide access), or a slot that is

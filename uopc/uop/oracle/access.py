@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +15,9 @@ from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg
 from uopc.uop.order import written
 from uopc.uop.text import index_text
 
-#: slot -> array, or a numpy scalar for a parameter of shape ()
-Given: TypeAlias = Mapping[int, np.ndarray[Any, np.dtype[Any]] | np.generic]
+_Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+#: slot -> array, a numpy scalar for a parameter of shape (), the arrays of a bundle
+Given: TypeAlias = Mapping[int, "_Array | np.generic | Sequence[_Array]"]
 
 
 class OutOfBoundsError(UopcError, IndexError):
@@ -40,6 +41,7 @@ def bind(
 ) -> dict[int, Array]:
     """slot -> flat array of every BUFFER among the nodes; copies of those that are written.
 
+    A bundle is one array: each of its memories padded to their most elements.
     Raises UsageError where an array is missing, or has another dtype or number of elements.
     """
     flat: dict[int, Array] = {}
@@ -47,6 +49,9 @@ def bind(
         if u.op is not Ops.BUFFER:
             continue
         a: ParamArg = u.arg
+        if a.bundle:
+            flat[a.slot] = _padded(a, arrays.get(a.slot))
+            continue
         if a.slot not in arrays:
             if a.slot not in written:
                 raise UsageError(
@@ -64,6 +69,44 @@ def bind(
     return flat
 
 
+def _padded(a: ParamArg, given: Any) -> Array:
+    """The memories of a bundle as one flat array, garbage where there is nothing."""
+    count, length = a.shape
+    flat = garbage(a.dtype, count * length)
+    for which, x in enumerate(_memories(a, given)):
+        if x.dtype != a.dtype.numpy or x.size > length:
+            raise UsageError(
+                f"memory {which} of bundle {a.slot} is {a.dtype} of up to {length} elements, "
+                f"the array is {x.dtype} of {x.size}"
+            )
+        flat[which * length : which * length + x.size] = x.reshape(-1)
+    return flat
+
+
+def _memories(a: ParamArg, given: Any) -> Sequence[Array]:
+    """Raises UsageError unless there are as many arrays as a bundle takes, or fewer."""
+    if isinstance(given, (list, tuple)) and len(given) <= a.shape[0]:
+        return given
+    got = len(given) if isinstance(given, (list, tuple)) else type(given).__name__
+    raise UsageError(f"slot {a.slot} is a bundle: a list of up to {a.shape[0]} arrays, got {got}")
+
+
+def lengths(nodes: Iterable[UOp], arrays: Given) -> dict[int, Array]:
+    """slot -> elements of each memory of a bundle; one more, 0, for all that are not there."""
+    found: dict[int, Array] = {}
+    for u in nodes:
+        if u.op is Ops.BUFFER and u.arg.bundle:
+            sizes = [x.size for x in _memories(u.arg, arrays.get(u.arg.slot))]
+            found[u.arg.slot] = np.array([*sizes, *[0] * (u.shape[0] + 1 - len(sizes))])
+    return found
+
+
+def within(lengths_: Array, which: Array) -> Array:
+    """Elements of the memories of a bundle that `which` names."""
+    inside = (which >= 0) & (which < lengths_.size - 1)
+    return np.asarray(lengths_[np.where(inside, which, -1)])
+
+
 def stored_slots(nodes: Iterable[UOp]) -> frozenset[int]:
     """The parameters that a kernel writes."""
     targets = [m for u in nodes if (m := written(u)) is not None]
@@ -72,12 +115,17 @@ def stored_slots(nodes: Iterable[UOp]) -> frozenset[int]:
 
 def shaped(
     flat: dict[int, Array], arrays: Given, nodes: Iterable[UOp], slots: frozenset[int]
-) -> dict[int, Array]:
+) -> dict[int, Any]:
     """The written slots in the shape of the array given, else of the parameter."""
-    shapes = {u.arg.slot: u.arg.shape for u in nodes if u.op is Ops.BUFFER}
-    return {
-        s: flat[s].reshape(np.shape(arrays[s]) if s in arrays else shapes[s]) for s in sorted(slots)
-    }
+    args = {u.arg.slot: u.arg for u in nodes if u.op is Ops.BUFFER}
+    return {s: _shaped(args[s], flat[s], arrays.get(s)) for s in sorted(slots)}
+
+
+def _shaped(a: ParamArg, flat: Array, given: Any) -> Any:
+    if not a.bundle:
+        return flat.reshape(a.shape if given is None else np.shape(given))
+    rows = flat.reshape(a.shape)
+    return [row[: x.size].reshape(x.shape).copy() for row, x in zip(rows, given, strict=False)]
 
 
 def garbage(dtype: DType, size: int) -> Array:
@@ -91,12 +139,13 @@ def check_bounds(
     u: UOp,
     offsets: Array,
     gate: Array | None,
-    size: int,
+    size: int | Array,
     place: Callable[[], Mapping[str, Array]],
     accessed: UOp | None = None,
 ) -> None:
     """Raises OutOfBoundsError for the first offset with a true gate that is not in 0 .. size - 1.
 
+    size: of the memory; of segments, one for each offset.
     place gives name -> array that broadcasts with the offsets: the iteration, for the message.
     accessed: the INDEX, where it is not the first source of a LOAD or STORE.
     """
@@ -106,7 +155,7 @@ def check_bounds(
     if not bad.any():
         return
     where = place()
-    shape = np.broadcast_shapes(bad.shape, *(x.shape for x in where.values()))
+    shape = np.broadcast_shapes(bad.shape, np.shape(size), *(x.shape for x in where.values()))
     first = np.unravel_index(int(np.argmax(np.broadcast_to(bad, shape))), shape)
     index = int(np.broadcast_to(offsets, shape)[first])
     at = ", ".join(f"{n} = {int(np.broadcast_to(x, shape)[first])}" for n, x in where.items())
@@ -116,7 +165,8 @@ def check_bounds(
     what = "REG or SHARED of a STAGE" if u.op is Ops.STAGE else f"{memory(target).arg.dtype} memory"
     raise OutOfBoundsError(
         f"{u.op} at {where_from(u)}: index {index} is outside {index_text(target, 100)}, "
-        f"{what} of {size} elements" + (f" (at {at})" if at else "")
+        f"{what} of {int(np.broadcast_to(size, shape)[first])} elements"
+        + (f" (at {at})" if at else "")
     )
 
 

@@ -10,26 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from uopc.dtype import AddrSpace
 from uopc.errors import UsageError
+from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, toposort, tuple_of
 from uopc.uop.numbers import Array, array_of, elementwise
-from uopc.uop.ops import ELEMENTWISE, Ops
+from uopc.uop.ops import ELEMENTWISE, Ops, ReportArg
 from uopc.uop.oracle.access import (
     Given,
     bind,
     check_bounds,
     garbage,
+    lengths,
     other_lane,
     range_values,
     scatter,
     shaped,
     stored_slots,
     thread_order,
+    within,
 )
 from uopc.uop.oracle.fold import fold
 from uopc.uop.records import range_name
@@ -49,11 +52,12 @@ Values: TypeAlias = tuple[Varying, ...]
 _TRUE = Varying((), np.asarray(True))
 
 
-def run_lattice(sink: UOp, arrays: Given) -> dict[int, Array]:
+def run_lattice(sink: UOp, arrays: Given) -> dict[int, Any]:
     """`run` for INDEXED and MAPPED."""
     order = toposort(sink)
     slots = stored_slots(order)
     kernel = _Lattice(order, sink, bind(order, arrays, slots), bind(order, arrays, slots))
+    kernel.lengths = lengths(order, arrays)
     for u in order:
         kernel.visit(u)
     return shaped(kernel.outputs, arrays, order, slots)
@@ -64,6 +68,8 @@ class _Lattice:
         self, order: list[UOp], sink: UOp, inputs: dict[int, Array], outputs: dict[int, Array]
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
+        #: slot of a bundle -> elements of each of its memories
+        self.lengths: dict[int, Array] = {}
         self.threads = thread_order(order, sink.arg)
         #: one order of the ranges for all values
         self.rank = {r: n for n, r in enumerate(u for u in order if u.op is Ops.RANGE)}
@@ -133,24 +139,38 @@ class _Lattice:
             [self._one(s) for s in u.src] if len(u.src) == 3 else [self._one(u.src[0]), _TRUE]
         )
         flat = self.inputs[memory(u.src[0]).arg.slot]
-        axes, data = self._align([where, gate, *other])
+        begin, size = self._extent(u.src[0], flat)
+        axes, data = self._align([where, gate, *other, begin, size])
         offsets, open_ = data[0], data[1]
-        self._check(u, offsets, open_, flat.size, axes)
+        self._check(u, offsets, open_, data[-1], axes)
         if not flat.size:
-            return Varying(axes, np.broadcast_arrays(*data)[-1])
-        read = flat[np.where(open_, offsets, 0)]
+            return Varying(axes, np.broadcast_arrays(*data[:-2])[-1])
+        read = flat[np.where(open_, data[-2] + offsets, 0)]
         return Varying(axes, np.where(open_, read, data[2]) if other else read)
 
     def _store(self, u: UOp) -> None:
         where, value = self._one(u.src[0]), self._one(u.src[1])
         gate = self._one(u.src[2]) if len(u.src) == 3 else _TRUE
-        axes, data = self._align([where, value, gate])
         flat = self.outputs[memory(u.src[0]).arg.slot]
-        self._check(u, data[0], data[2], flat.size, axes)
+        axes, data = self._align([where, value, gate, *self._extent(u.src[0], flat)])
+        self._check(u, data[0], data[2], data[4], axes)
+        data = [data[3] + data[0], *data[1:3]]
         offsets, values, open_ = [x.reshape(-1) for x in np.broadcast_arrays(*data)]
-        scatter(u, flat, offsets[open_], values[open_])
+        if isinstance(u.arg, ReportArg):
+            np.maximum.at(flat, offsets[open_], values[open_])
+        else:
+            scatter(u, flat, offsets[open_], values[open_])
 
-    def _check(self, u: UOp, offsets: Array, gate: Array, size: int, axes: Axes) -> None:
+    def _extent(self, index: UOp, flat: Array) -> tuple[Varying, Varying]:
+        """Where the memory of an INDEX begins, and how many elements it has."""
+        of = segment(index)
+        if of is None:
+            return Varying((), np.asarray(0)), Varying((), np.asarray(flat.size))
+        which = self._one(of.src[1])
+        sizes = within(self.lengths[memory(index).arg.slot], which.data)
+        return Varying(which.axes, which.data * of.shape[0]), Varying(which.axes, sizes)
+
+    def _check(self, u: UOp, offsets: Array, gate: Array, size: Array, axes: Axes) -> None:
         check_bounds(
             u,
             offsets,
@@ -202,7 +222,7 @@ class _Lattice:
 
 
 def _is_memory(u: UOp) -> bool:
-    return u.op is Ops.BUFFER and u.shape != ()
+    return u.op is Ops.SEGMENT or (u.op is Ops.BUFFER and u.shape != ())
 
 
 def _shape(axes: Sequence[UOp]) -> tuple[int, ...]:

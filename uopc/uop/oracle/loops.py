@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from uopc.uop.node import UOp, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import EFFECTS, ELEMENTWISE, WHOLE_KERNEL, AxisType, Ops
 from uopc.uop.oracle import engines, matrix, warps
-from uopc.uop.oracle.access import AssertedError, Given, bind, shaped, stored_slots
+from uopc.uop.oracle.access import AssertedError, Given, bind, lengths, shaped, stored_slots
 from uopc.uop.oracle.machine import WARP, Machine
 from uopc.uop.order import in_order
 from uopc.uop.text import scope_text
@@ -44,11 +44,11 @@ class Scope:
 Item: TypeAlias = "UOp | Scope"
 
 
-def run_loops(sink: UOp, arrays: Given) -> dict[int, Array]:
+def run_loops(sink: UOp, arrays: Given) -> dict[int, Any]:
     """`run` for LOOPS."""
     order = toposort(sink)
     slots = stored_slots(order)
-    machine = Machine(order, sink, bind(order, arrays, slots))
+    machine = Machine(order, sink, bind(order, arrays, slots), lengths(order, arrays))
     with np.errstate(all="ignore"):
         _Run(machine).run(program(sink))
     return shaped(machine.parameters, arrays, order, slots)

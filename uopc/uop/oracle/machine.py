@@ -11,10 +11,18 @@ import numpy as np
 
 from uopc.dtype import AddrSpace, DType
 from uopc.errors import SpecError
+from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, prod, where_from
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, Ops
-from uopc.uop.oracle.access import check_bounds, garbage, range_values, scatter, thread_order
+from uopc.uop.oracle.access import (
+    check_bounds,
+    garbage,
+    range_values,
+    scatter,
+    thread_order,
+    within,
+)
 from uopc.uop.records import range_name
 
 WARP = 32
@@ -25,8 +33,15 @@ SHARED_PERIOD = 1024
 class Machine:
     """Memories and values of all threads."""
 
-    def __init__(self, order: list[UOp], sink: UOp, parameters: dict[int, Array]) -> None:
-        self.parameters = parameters
+    def __init__(
+        self,
+        order: list[UOp],
+        sink: UOp,
+        parameters: dict[int, Array],
+        lengths: dict[int, Array],
+    ) -> None:
+        """lengths: slot of a bundle -> elements of each of its memories."""
+        self.parameters, self.lengths = parameters, lengths
         threads = thread_order(order, sink.arg)
         for kind in (AxisType.LANE, AxisType.WARP, AxisType.WARPGROUP):
             threads += thread_order(order, None, kind)
@@ -131,7 +146,7 @@ class Machine:
         The last has shape () or (lanes,), for a count above 1 with a last axis of its elements.
         Raises OutOfBoundsError where a lane whose gate is true misses the memory.
         """
-        elements, size, begin = self.memories[memory(index)]
+        elements, size, begin = self._extent(index)
         offset = self.values[index]
         check_bounds(u, offset, gate, size, self.place, index)
         where = begin + offset
@@ -139,6 +154,15 @@ class Machine:
             return elements, where
         check_bounds(u, offset + (count - 1), gate, size, self.place, index)
         return elements, where[..., None] + np.arange(count)
+
+    def _extent(self, index: UOp) -> tuple[Array, int | Array, Array]:
+        """The flat elements that an INDEX is in, of how many of them, and where those begin."""
+        elements, size, begin = self.memories[memory(index)]
+        of = segment(index)
+        if of is None:
+            return elements, size, begin
+        which = self.values[of.src[1]]
+        return elements, within(self.lengths[memory(index).arg.slot], which), which * of.shape[0]
 
     def read(self, u: UOp, index: UOp, count: int, gate: Array | None, other: Array) -> Array:
         """The elements; `other` where the gate is false."""

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
+from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import UOp, toposort, tuple_of
-from uopc.uop.numbers import Array, array_of, elementwise
+from uopc.uop.node import Shape, UOp, toposort, tuple_of
+from uopc.uop.numbers import Array, array_of, canonical, elementwise
 from uopc.uop.ops import ELEMENTWISE, Ops
 from uopc.uop.oracle.access import Given, bind
 from uopc.uop.oracle.fold import fold
@@ -71,6 +72,14 @@ def _value(u: UOp, src: list[Values], flat: dict[int, Array]) -> Values:
         return _reduced(u, src[0])
     if op is Ops.PAD:
         return (_padded(u, src[0][0], src[1][0]),)
+    if op is Ops.GATHER:
+        return (_gathered(u, [s[0] for s in src]),)
+    if op is Ops.SCATTER:
+        return (_scattered(u, [s[0] for s in src]),)
+    if op is Ops.ASSIGN:
+        return src[1]
+    if op in (Ops.DETACH, Ops.CURVE):
+        return src[0]
     if op in _MOVE:
         return (_MOVE[op](src[0][0], arg),)
     raise UsageError(
@@ -92,6 +101,54 @@ def _padded(u: UOp, x: Array, value: Array) -> Array:
     out[...] = value
     out[tuple(slice(before, before + n) for (before, _), n in zip(u.arg, x.shape, strict=True))] = x
     return out
+
+
+# ---- elements at places that data names
+def _gathered(u: UOp, xs: list[Array]) -> Array:
+    x, *indices = xs
+    if x.size == 0:
+        return np.zeros(u.shape, x.dtype)
+    read = _places(u.arg.dims, u.shape, x.shape, indices)
+    inside = [np.clip(at, 0, size - 1) for at, size in zip(read, x.shape, strict=True)]
+    return np.asarray(x[tuple(inside)])
+
+
+def _scattered(u: UOp, xs: list[Array]) -> Array:
+    """`np.add.at` adds one value after the other, in their order."""
+    values, *indices = xs
+    to = _places(u.arg.dims, values.shape, u.shape, indices)
+    inside = np.ones(values.shape, bool)
+    for at, size in zip(to, u.shape, strict=True):
+        inside &= (at >= 0) & (at < size)
+    sums = np.zeros(u.shape, _accumulator(u.dtype))
+    with np.errstate(all="ignore"):
+        targets = tuple(np.broadcast_to(at, values.shape)[inside] for at in to)
+        np.add.at(sums, targets, values[inside].astype(sums.dtype))
+    return canonical(sums, u.dtype) if u.dtype.is_float else sums
+
+
+def _accumulator(dtype: DType) -> np.dtype[Any]:
+    """Narrow floats are summed in f32."""
+    return dtypes.f32.numpy if dtype.is_float and dtype.bits < 32 else dtype.numpy
+
+
+def _places(
+    dims: tuple[int, ...], walked: Shape, sizes: Shape, indices: list[Array]
+) -> list[Array]:
+    """For each axis of `sizes` the index along it at every position of `walked`, inside or not."""
+    positions = np.indices(walked, sparse=True)
+    return [
+        positions[j] if j >= 0 else _from_the_end(indices[~j], size)
+        for j, size in zip(dims, sizes, strict=True)
+    ]
+
+
+def _from_the_end(index: Array, size: int) -> Array:
+    """Indices as i64, negative ones counted from the end; a u64 beyond i64 stays outside."""
+    if index.dtype == np.uint64:
+        return np.minimum(index, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
+    at = index.astype(np.int64)
+    return np.where(at < 0, at + size, at)
 
 
 _MOVE: dict[Ops, Callable[[Array, Any], Array]] = {

@@ -1,0 +1,212 @@
+"""A graph to kernels, in order, with their memories: the schedule.  TENSOR -> KernelBody.
+
+refine -> anchors -> group -> stores -> hazards -> bodies -> memory.  It depends on the graph and on
+the Target, never on Opts.  Reasons stand in tables beside the graph, never in it, so that equal
+kernels stay equal.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uopc.kernel import KernelBody
+from uopc.schedule.anchors import Anchors
+from uopc.schedule.batch import batches
+from uopc.schedule.bodies import BodyMaker, name_of
+from uopc.schedule.group import Group, Grouping
+from uopc.schedule.hazards import Hazards, memory_of
+from uopc.schedule.limits import Limits, limits_of
+from uopc.schedule.memory import ErrorWord, Leaf, Place, place
+from uopc.schedule.partial import with_partial_sums
+from uopc.schedule.refine import refine
+from uopc.schedule.stores import Stores
+from uopc.target import Target
+from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a schedule: a kernel, or one formula over several sets of arrays.
+
+    body: of the kernel, flat where there are several sets.  places: for each set, of each local
+    slot.  sizes: elements of the outputs of each set, where there are several.  reads, writes:
+    bytes, each element once.  why: reasons of what is stored.
+    """
+
+    body: KernelBody
+    places: tuple[tuple[Place, ...], ...]
+    sizes: tuple[int, ...]
+    name: str
+    reads: int
+    writes: int
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Kernels in order.
+
+    results: the place of each root.  versions: {leaf: the place of the last version of its buffer}.
+    arena_bytes: of temporaries.  refused: how often each reason kept values apart.
+    least_bytes: every leaf read once, every result written once.
+    """
+
+    launches: tuple[Launch, ...]
+    results: tuple[Place, ...]
+    versions: dict[int, Place]
+    arena_bytes: int
+    refused: Counter[str] = field(repr=False)
+    least_bytes: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that all kernels read and write."""
+        return sum(k.reads + k.writes for k in self.launches)
+
+    def explain(self) -> str:
+        """Each kernel with its bytes and the reason of every store, and what kept values apart."""
+        lines = [
+            f"{len(self.launches)} kernels, {self.moved_bytes} bytes moved, "
+            f"{self.least_bytes} at least, {self.arena_bytes} of temporaries"
+        ]
+        for n, k in enumerate(self.launches):
+            lines.append(f"{n}: {k.name}  reads {k.reads}, writes {k.writes} bytes")
+            lines += [f"   {reason}" for reason in k.why]
+        if self.refused:
+            lines.append("kept apart:")
+            lines += [f"   {n} x {reason}" for reason, n in self.refused.most_common()]
+        return "\n".join(lines)
+
+
+def schedule(
+    roots: Sequence[UOp],
+    target: Target,
+    kept: frozenset[UOp] = frozenset(),
+    fuse: bool = True,
+    limits: Limits | None = None,
+) -> Schedule:
+    """The kernels that compute the roots.
+
+    roots: shaped values with elements over numbered leaves (`normalise.canonical`); kept: leaves
+    whose contents somebody may still read afterwards; fuse=False gives each anchor a kernel.
+    """
+    limits = limits or limits_of(target)
+    asked, grouping = _grouped(roots, kept, fuse, limits)
+    anchors = grouping.anchors
+    stores = Stores(grouping)
+    hazards = Hazards(stores)
+    order = _in_order(stores, hazards)
+    maker = BodyMaker(stores, hazards.in_place, hazards.last)
+    made = [maker.make(g) for g in order]
+    last = {memory_of(v): v for v in anchors.sequence if v.op is Ops.ASSIGN}
+    own = frozenset(anchors.roots) | frozenset(last.values())
+    number = {g: n for n, g in enumerate(order)}
+    needs = [frozenset(number[x] for x in hazards.needs[g] if x in number) for g in order]
+    several = batches([body for body, _ in made], needs)
+    use = [
+        (
+            [m for k in members for m in stores.needed[order[k]] if m in stores.stored],
+            [u for k in members for u in (*stores.loads[order[k]], *_leaves(made[k][1]))],
+        )
+        for members, _ in several
+    ]
+    places, arena = place(use, own, hazards.in_place)
+    launches = []
+    for members, flat in several:
+        at = tuple(
+            [tuple([ErrorWord() if u is None else places[u] for u in made[k][1]]) for k in members]
+        )
+        groups = [order[k] for k in members]
+        launches.append(_launch(groups, flat or made[members[0]][0], at, stores, hazards))
+    results = tuple([Leaf(u.arg.slot) if u.op is Ops.BUFFER else places[u] for u in asked])
+    versions = {m.arg.slot: places[v] for m, v in last.items() if v in places}
+    least = _least(stores, order)
+    return Schedule(tuple(launches), results, versions, arena, grouping.refused, least)
+
+
+def _grouped(
+    roots: Sequence[UOp], kept: frozenset[UOp], fuse: bool, limits: Limits
+) -> tuple[list[UOp], Grouping]:
+    """(the refined roots, their groups); once more where column sums can join rows in parts."""
+    for again in (False, True):
+        split = refine(roots)
+        asked = [split[r] for r in roots]
+        still = frozenset(split[u] for u in kept if u in split)
+        still |= frozenset(u for u in asked if u.op is Ops.BUFFER)
+        anchors = Anchors([u for u in asked if u.op is not Ops.BUFFER], still, limits)
+        grouping = Grouping(anchors, fuse)
+        if again or not grouping.column_sums:
+            break
+        before = {new: u for u, new in split.items()}
+        sums = frozenset(before[v] for v in grouping.column_sums if v in before)
+        divided, table = with_partial_sums(roots, sums, limits)
+        if divided == list(roots):
+            break
+        roots, kept = divided, frozenset(table.get(u, u) for u in kept)
+    return asked, grouping
+
+
+def _leaves(holds: Sequence[UOp | None]) -> list[UOp]:
+    return [u for u in holds if u is not None and u.op is Ops.BUFFER]
+
+
+def _launch(
+    groups: Sequence[Group],
+    body: KernelBody,
+    places: tuple[tuple[Place, ...], ...],
+    stores: Stores,
+    hazards: Hazards,
+) -> Launch:
+    stored = [m for g in groups for m in stores.needed[g] if m in stores.stored]
+    why = [f"{m.op}{list(m.shape)}: {stores.why[m]}" for m in stored]
+    why += [
+        f"{m.op}{list(m.shape)} is not in place: {hazards.not_in_place[m]}"
+        for m in stored
+        if m in hazards.not_in_place
+    ]
+    return Launch(
+        body,
+        places,
+        tuple([max(stores.known.size[m] for m in stores.needed[g]) for g in groups]),
+        "flat_map" if len(groups) > 1 else name_of(body, groups[0].has_product),
+        sum(n for g in groups for n in stores.loads[g].values()),
+        sum(stores.known.nbytes[m] for m in stored),
+        tuple(why),
+    )
+
+
+def _least(stores: Stores, order: Sequence[Group]) -> int:
+    known = stores.known
+    read: dict[UOp, int] = defaultdict(int)
+    for g in order:
+        for u, n in stores.loads[g].items():
+            if u.op is Ops.BUFFER:
+                read[u] = max(read[u], n)
+    written = [u for u in stores.stored if u in known.roots or u.op is Ops.ASSIGN]
+    return sum(read.values()) + sum(known.nbytes[u] for u in written)
+
+
+def _in_order(stores: Stores, hazards: Hazards) -> list[Group]:
+    """Groups after what they need; where free, in the order of grouping."""
+    missing = {g: len(hazards.needs[g]) for g in stores.groups}
+    users: dict[Group, list[Group]] = defaultdict(list)
+    for g in stores.groups:
+        for before in hazards.needs[g]:
+            users[before].append(g)
+    rank = {g: n for n, g in enumerate(stores.groups)}
+    ready = [rank[g] for g in stores.groups if not missing[g]]
+    heapq.heapify(ready)
+    out: list[Group] = []
+    while ready:
+        g = stores.groups[heapq.heappop(ready)]
+        out.append(g)
+        for after in users[g]:
+            missing[after] -= 1
+            if not missing[after]:
+                heapq.heappush(ready, rank[after])
+    assert len(out) == len(stores.groups), "kernels wait for one another"
+    return out

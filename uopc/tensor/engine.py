@@ -1,0 +1,220 @@
+"""From lazy tensors to memory: `realize` computes what tensors ask for, `read` also waits for it.
+
+Everything that one call asks for on a device is one schedule, so that its kernels share what they
+can: a loss, its gradients and the optimiser's updates are a handful of kernels.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from uopc.runtime.buffer import Buffer
+from uopc.runtime.executor import raise_errors
+from uopc.schedule.memory import Leaf, Result
+from uopc.schedule.normalise import canonical, reachable, structure
+from uopc.schedule.plan import Schedule, schedule
+from uopc.tensor import storage, watch
+from uopc.tensor.backward import remember
+from uopc.tensor.base import Base, live
+from uopc.tensor.prepare import Prepared, target_of
+from uopc.uop.node import UOp, prod
+from uopc.uop.ops import Ops
+
+_VIEWED = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.DETACH, Ops.CURVE)
+_PLANS_MAX = 512  # schedules that are kept for graphs that come again
+_plans: OrderedDict[tuple[Any, ...], Prepared] = OrderedDict()
+
+
+def realize(*tensors: Base) -> None:
+    """Compute the elements of these tensors, on their devices: one schedule for each device.
+
+    A tensor then stands for its memory, or for a view of one; one that is computed and requires a
+    gradient keeps its graph, and the memory stands in for it wherever it is used.
+    """
+    for device in dict.fromkeys(t.device for t in tensors):
+        mine = [t for t in tensors if t.device == device]
+        mine += storage.companions.get(device, [])
+        _compute([base_of(t._u) for t in mine], mine, device)
+        for t in mine:
+            _settle(t)
+
+
+def read(tensor: Base) -> Buffer:
+    """The memory with a tensor's elements, in order, once they are there.
+
+    Raises IndexError where an index was out of range on the way.
+    """
+    realize(tensor)
+    if storage.located(tensor._u) is None:
+        _compute([tensor._u], [], tensor.device)
+    raise_errors(tensor.device)
+    held = storage.located(tensor._u)
+    assert held is not None
+    return storage.memory(held)
+
+
+def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
+    """A copy of a tensor's elements as a numpy array; views are taken on the host.
+
+    Raises IndexError where an index was out of range on the way.
+    """
+    realize(tensor)
+    raise_errors(tensor.device)
+    views = []
+    u = tensor._u
+    while (held := storage.located(u)) is None:
+        views.append(u)
+        u = u.src[0]
+    array = storage.memory(held).numpy().reshape(u.shape)
+    for view in reversed(views):
+        if view.op is Ops.PERMUTE:
+            array = array.transpose(view.arg)
+        elif view.op is Ops.EXPAND:
+            array = np.broadcast_to(array, view.shape)
+        else:
+            array = array.reshape(view.shape)
+    return np.array(array, order="C") if views else array
+
+
+def base_of(u: UOp) -> UOp:
+    """What has memory for a value: a view of it is handed out as a view, not copied."""
+    while u.op in _VIEWED and u not in storage.becomes and u.src[0].op not in _CONSTANT:
+        u = u.src[0]
+    return u
+
+
+_CONSTANT = (Ops.CONST, Ops.IOTA)
+
+
+def schedule_of(*tensors: Base) -> Schedule:
+    """The kernels that `realize` would run for these tensors of one device, without running them."""
+    device = tensors[0].device
+    roots = _wanted([base_of(t._u) for t in tensors])
+    roots, kept = _with_dependents(roots, set(tensors), device)
+    return _prepared(roots, kept, device)[0].plan
+
+
+# ---- one schedule
+def _compute(bases: Sequence[UOp], asked: Sequence[Base], device: str) -> None:
+    roots = _wanted(bases)
+    for b in bases:
+        if not prod(b.shape) and storage.located(b) is None:
+            storage.becomes[b] = storage.place(device, b.dtype, b.shape)
+    if not roots:
+        return
+    roots, kept = _with_dependents(roots, set(asked), device)
+    prepared, leaves = _prepared(roots, kept, device)
+    listener = None if watch.current is None else watch.current.launched
+    memories = [storage.memory(u) for u in leaves]
+    results = prepared.run(memories, listener)
+    _bind(roots, leaves, prepared.plan, results, device)
+
+
+def _wanted(bases: Iterable[UOp]) -> list[UOp]:
+    """Values that are not in memory, each once."""
+    return [b for b in dict.fromkeys(bases) if storage.located(b) is None and prod(b.shape)]
+
+
+def _prepared(
+    roots: Sequence[UOp], kept: frozenset[UOp], device: str
+) -> tuple[Prepared, list[UOp]]:
+    """A prepared schedule, and the leaves that it runs on."""
+    known = storage.becomes.get
+    key, leaves = structure(roots, known, kept)
+    whole = (key, device)
+    found = _plans.get(whole)
+    if found is None:
+        new_roots, new = canonical(roots, known, leaves)
+        still = frozenset(new[u] for u in kept if u in new)
+        found = _plans[whole] = Prepared(schedule(new_roots, target_of(device), still), device)
+        while len(_plans) > _PLANS_MAX:
+            _plans.popitem(last=False)
+    else:
+        _plans.move_to_end(whole)
+    return found, leaves
+
+
+def _with_dependents(
+    roots: list[UOp], asked: set[Base], device: str
+) -> tuple[list[UOp], frozenset[UOp]]:
+    """(roots, and what must keep its contents) where updates are below the roots.
+
+    The last version of each memory is computed with what reads it.  So is a tensor that is still
+    lazy and depends on contents that are overwritten; one that is such contents keeps them.
+    """
+    known = storage.becomes.get
+    order = reachable(roots, known)
+    versions = [u for u in order if u.op is Ops.ASSIGN and known(u) is None]
+    if not versions:
+        return roots, frozenset()
+    old = {u.src[0] for u in versions}
+    kept: set[UOp] = set()
+    lazy: list[UOp] = []
+    for t in list(live):
+        if t.device == device and t not in asked:
+            base = base_of(t._u)
+            located = storage.located(base)
+            if located is None:
+                lazy.append(base)
+            elif located in old:
+                kept.add(located)
+    depends: set[UOp] = set(old)
+    for u in reachable(lazy, known):
+        if known(u) is None and any(s in depends for s in u.src):
+            depends.add(u)
+    more = [u for u in (*versions, *lazy) if u in depends and prod(u.shape)]
+    superseded = old.difference(lazy)
+    more = [u for u in more if u not in superseded]
+    return list(dict.fromkeys([*roots, *more])), frozenset(kept)
+
+
+def _bind(
+    roots: Sequence[UOp],
+    leaves: Sequence[UOp],
+    plan: Schedule,
+    results: Sequence[Buffer],
+    device: str,
+) -> None:
+    """Computed values become memories.  An update in place leaves its old version without one."""
+    memories = [storage.memory(u) for u in leaves]
+    made: dict[Leaf | Result, UOp] = {}
+    for root, place in zip(roots, plan.results, strict=True):
+        assert isinstance(place, (Leaf, Result))
+        value = made.get(place)
+        if value is None or value.shape != root.shape:
+            value = storage.place(device, root.dtype, root.shape)
+            held = storage.located(value)
+            assert held is not None
+            if isinstance(place, Leaf):
+                storage.put(held, memories[place.number])
+                storage.forget(leaves[place.number])
+            else:
+                storage.put(held, results[place.number])
+            made[place] = value
+        storage.becomes[root] = value
+
+
+def _settle(t: Base) -> None:
+    """The tensor of a realised value stands for its memory, or for a view of it."""
+    leaf = t.requires_grad and t.is_leaf  # type: ignore[attr-defined]  # of Backward, which Tensor has
+    if t.requires_grad and not leaf:
+        return
+    views = []
+    u = t._u
+    while u.op in _VIEWED and u not in storage.becomes:
+        views.append(u)
+        u = u.src[0]
+    value = storage.becomes.get(u, u)
+    for view in reversed(views):
+        if view.op is Ops.RESHAPE:
+            value = value.reshape(view.shape)
+        elif view.op is not Ops.DETACH:
+            value = UOp(view.op, (value,), view.arg)
+    if value is not t._u:
+        t._u = value
+        if leaf:
+            remember(t)

@@ -1,0 +1,226 @@
+"""The fixed memories of captures: what launches read and write, and what that must not change.
+
+To the rest of the program values do not change: whoever holds a BUFFER node holds its contents.  A
+replay writes the same memories each time.  So before it does, each value in them that somebody else
+still holds moves to a memory of its own.  Whether somebody does is a matter of counting: a fresh
+node has the references that are ours, and any other count means there is somebody.
+
+A tensor that functions close over has one Place, whichever captures use it; arguments and results
+are each capture's own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from sys import getrefcount
+from weakref import WeakSet, WeakValueDictionary
+
+from uopc.runtime.buffer import Buffer
+from uopc.tensor import storage
+from uopc.tensor.backward import remember
+from uopc.tensor.base import Base, fresh
+from uopc.tensor.core import Tensor
+from uopc.tensor.engine import realize
+from uopc.uop.node import Shape, UOp
+
+Arguments = Sequence[Tensor]
+
+
+class Stale(Exception):
+    """A capture does not fit what it is called with any more: capture again."""
+
+
+@dataclass(eq=False)
+class User:
+    """A tensor whose value a place has to have.
+
+    argument: the tensor is this argument of a call; else `tensor` is it, or with `gradient` the
+    leaf whose gradient is it.
+    value: its graph while the place has its value.
+    """
+
+    shape: Shape
+    value: UOp
+    argument: int | None = None
+    tensor: weakref.ref[Base] | None = None
+    gradient: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Is there no such tensor any more?"""
+        return self.tensor is not None and self.tensor() is None
+
+    def find(self, arguments: Arguments) -> Base | None:
+        """The tensor; None where it is gone."""
+        if self.tensor is None:
+            assert self.argument is not None
+            return arguments[self.argument]
+        found = self.tensor()
+        return found.grad if found is not None and self.gradient else found
+
+
+@dataclass(eq=False)
+class Place:
+    """A memory that launches read.
+
+    node: the BUFFER that stands for its contents, None where they are a copy of its users' value;
+    shape: the node's; written: launches write it.
+    """
+
+    memory: Buffer
+    shape: Shape
+    node: UOp | None
+    users: list[User] = field(default_factory=list)
+    written: bool = False
+    counts: list[int] = field(default_factory=list)
+
+    def current(self, arguments: Arguments) -> bool:
+        """Has it the value of its users?"""
+        for user in self.users:
+            found = user.find(arguments)
+            if found is None or found._u is not user.value:
+                return False
+        return True
+
+    def take(self, arguments: Arguments) -> None:
+        """Bring the value that its users have now.
+
+        Raises Stale where all are gone, or they have different values.
+        """
+        self.users = [u for u in self.users if not u.gone]
+        found = [t for u in self.users if (t := u.find(arguments)) is not None]
+        if not found:
+            raise Stale
+        realize(*found)
+        nodes = {storage.located(t._u) for t in found}
+        node = nodes.pop()
+        if nodes or node is None:
+            raise Stale
+        if node is not self.node:
+            source = storage.memory(node)
+            self.release()
+            source.copy_to(self.memory)
+        if self.written:
+            self.adopt(arguments)
+        else:
+            for user in self.users:
+                tensor = user.find(arguments)
+                if tensor is not None:
+                    user.value = tensor._u
+
+    def adopt(self, arguments: Arguments) -> None:
+        """Let a new node stand for its contents, and its users for that node."""
+        self.node = node = _node(self.memory, self.shape)
+        for user in self.users:
+            user.value = node.reshape(user.shape)
+            tensor = user.find(arguments)
+            if tensor is not None:
+                tensor._u = user.value
+                if tensor.requires_grad:
+                    remember(tensor)
+        del node
+        self.counts = self._references()
+
+    def release(self) -> None:
+        """Its contents go: a copy for whoever else holds them."""
+        if self.node is not None:
+            old = weakref.ref(self.node)
+            self.node = None
+            for user in self.users:
+                user.value = _NOTHING
+            _keep(old, self.memory)
+
+    def spare(self, arguments: Arguments) -> None:
+        """Its contents are about to change for its users: a copy for whoever else holds them."""
+        if self._references() != self.counts:
+            assert self.node is not None
+            old = weakref.ref(self.node)
+            self.adopt(arguments)
+            _keep(old, self.memory)
+
+    def _references(self) -> list[int]:
+        return [getrefcount(self.node), *[getrefcount(user.value) for user in self.users]]
+
+
+@dataclass(eq=False)
+class Output:
+    """The memory of a result.  node, value: the BUFFER and the graph of the newest result."""
+
+    memory: Buffer
+    shape: Shape
+    node: UOp
+    value: UOp
+    counts: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, memory: Buffer, shape: Shape) -> Output:
+        """The output with a memory of this shape."""
+        node = _node(memory, shape or (1,))
+        made = cls(memory, shape, node, node.reshape(shape))
+        del node
+        made.counts = made._references()
+        outputs.add(made)
+        storage.pinned.add(memory)
+        return made
+
+    def tensor(self) -> Tensor:
+        """The result."""
+        return fresh(Tensor, self.value, self.memory.device)
+
+    def spare(self) -> None:
+        """A copy for whoever holds the last result."""
+        if self._references() != self.counts:
+            old = weakref.ref(self.node)
+            self.node = _node(self.memory, self.node.shape)
+            self.value = self.node.reshape(self.shape)
+            self.counts = self._references()
+            _keep(old, self.memory)
+
+    def _references(self) -> tuple[int, int]:
+        return getrefcount(self.node), getrefcount(self.value)
+
+
+#: places of tensors that functions close over, by the id of their memory
+closed: WeakValueDictionary[int, Place] = WeakValueDictionary()
+#: of every capture: places of arguments, and outputs
+arguments_of_all: WeakSet[Place] = WeakSet()
+outputs: WeakSet[Output] = WeakSet()
+_NOTHING = UOp.const(False)
+
+
+def part_with_others() -> None:
+    """Let no tensor live in what captures overwrite, other than those that they close over."""
+    for place in list(arguments_of_all):
+        place.release()
+    for output in list(outputs):
+        output.spare()
+
+
+def keep_others(memories: set[int], ours: set[UOp]) -> None:
+    """Give the values in these memories (ids) memories of their own, unless the node is ours."""
+    for node, memory in storage.held():
+        if id(memory) in memories and node not in ours:
+            storage.put(node, copy_of(memory))
+
+
+def copy_of(memory: Buffer) -> Buffer:
+    """A new memory with the same contents."""
+    made = Buffer(memory.device, memory.dtype, memory.size)
+    memory.copy_to(made)
+    return made
+
+
+def _node(memory: Buffer, shape: Shape) -> UOp:
+    """A new BUFFER over a memory."""
+    node = storage.new_buffer(memory.device, memory.dtype, shape)
+    storage.put(node, memory)
+    return node
+
+
+def _keep(old: weakref.ref[UOp], memory: Buffer) -> None:
+    """Give what stood for these contents a memory of its own, if anybody still holds it."""
+    node = old()
+    if node is not None:
+        storage.put(node, copy_of(memory))

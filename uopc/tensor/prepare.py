@@ -1,0 +1,218 @@
+"""A schedule made ready to run: its kernels compiled and loaded, its temporaries placed.
+
+Compiled kernels are shared by all schedules that hold an equal body.  Temporaries of everything
+that one thread runs on a device lie in one arena, which grows: work on a device is in order, so a
+schedule may overwrite what the one before it left.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from uopc.compiled import Kernel, Step
+from uopc.dtype import dtypes
+from uopc.kernel import KernelBody
+from uopc.passes.segments import USUAL_LENGTH, Segmented
+from uopc.pipeline import compile_kernel, compile_segments
+from uopc.runtime.buffer import Buffer
+from uopc.runtime.cuda import device_target
+from uopc.runtime.executor import Arguments, Launcher, errors_of
+from uopc.runtime.segments import Chunks
+from uopc.schedule.memory import ErrorWord, Leaf, Place, Temporary
+from uopc.schedule.plan import Launch, Schedule
+from uopc.target import Target, target
+from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.ops import Ops
+
+_TABLES_MAX = 16  # sets of memories whose tables a launch keeps
+_compiled: dict[tuple[Any, ...], tuple[Kernel, tuple[Launcher, ...]]] = {}
+_batched: dict[tuple[Any, ...], tuple[Step, Segmented]] = {}
+_lock = threading.Lock()
+_arenas = threading.local()
+
+#: hears (launcher, buffers) of every launch that a run makes
+Listener = Callable[[Launcher, Arguments], None]
+
+
+def target_of(device: str) -> Target:
+    """What kernels for a device are made for."""
+    kind, _, ordinal = device.partition(":")
+    if kind == "cuda":
+        return device_target(int(ordinal or 0))
+    return target("sm_80" if kind == "emulated" else "cpu")
+
+
+class Prepared:
+    """A schedule on a device: call it with the memories of its leaves."""
+
+    def __init__(self, plan: Schedule, device: str) -> None:
+        self.plan, self.device = plan, device
+        self._launches: list[_One | _Several] = [
+            _One(k, device) if len(k.places) == 1 else _Several(k, device) for k in plan.launches
+        ]
+        self._arena: Buffer | None = None
+        self._views: dict[Temporary, Buffer] = {}
+
+    def run(self, leaves: Sequence[Buffer], listener: Listener | None = None) -> list[Buffer]:
+        """Start every kernel, in order; the memories of the results, by number.
+
+        listener: what hears each launch with its buffers, for a replay.
+        """
+        results: dict[int, Buffer] = {}
+        views = self._temporaries()
+
+        def memory(place: Place) -> Buffer:
+            if isinstance(place, Leaf):
+                return leaves[place.number]
+            if isinstance(place, Temporary):
+                return views[place]
+            if isinstance(place, ErrorWord):
+                return errors_of(self.device)
+            found = results.get(place.number)
+            if found is None:
+                found = results[place.number] = Buffer(self.device, place.dtype, place.size)
+            return found
+
+        for launch in self._launches:
+            launch.run([[memory(p) for p in places] for places in launch.places], listener)
+        return [results[n] for n in sorted(results)]
+
+    def _temporaries(self) -> dict[Temporary, Buffer]:
+        if not self.plan.arena_bytes:
+            return self._views
+        arena = _arena(self.device, self.plan.arena_bytes)
+        if arena is not self._arena:
+            places = {
+                p
+                for k in self.plan.launches
+                for mine in k.places
+                for p in mine
+                if isinstance(p, Temporary)
+            }
+            self._views = {p: arena.view(p.offset, p.dtype, p.size) for p in places}
+            self._arena = arena
+        return self._views
+
+
+class _One:
+    """A launch of one kernel: its steps."""
+
+    def __init__(self, launch: Launch, device: str) -> None:
+        self.places = launch.places
+        kernel, self.launchers = _loaded(launch.body, launch.name, device)
+        self.partials = [
+            (p.arg.slot, Buffer(device, p.dtype, prod(p.arg.shape))) for p in kernel.partials
+        ]
+
+    def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
+        (mine,) = buffers
+        if self.partials:
+            last = max(slot for slot, _ in self.partials)
+            mine += [mine[0]] * (last + 1 - len(mine))
+            for slot, partial in self.partials:
+                mine[slot] = partial
+        for launcher in self.launchers:
+            _start(launcher, mine, listener)
+
+
+class _Several:
+    """A launch of one formula over several sets of arrays, through tables of their chunks."""
+
+    def __init__(self, launch: Launch, device: str) -> None:
+        self.places, self.device = launch.places, device
+        body = launch.body
+        memories = {u.arg.slot: u for u in _buffers(body)}
+        sizes = launch.sizes
+        own = [
+            slot
+            for slot, m in memories.items()
+            if m.shape == (1,) and len({places[slot] for places in launch.places}) > 1
+        ]
+        self.chunks = Chunks(sizes, USUAL_LENGTH)
+        step, self.kernel = _segmented(body, self.chunks.count, own, launch.name, device)
+        self.launcher = Launcher(step, device)
+        self.itemsize = {slot: m.dtype.itemsize for slot, m in memories.items()}
+        self.lengths = Buffer.from_numpy(device, self.chunks.lengths)
+        self._tables: OrderedDict[tuple[int, ...], dict[int, Buffer]] = OrderedDict()
+
+    def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
+        key = tuple([b.address for mine in buffers for b in mine])
+        tables = self._tables.get(key)
+        if tables is None:
+            tables = self._tables[key] = self._made(buffers)
+            while len(self._tables) > _TABLES_MAX:
+                self._tables.popitem(last=False)
+        passed = {
+            **dict(enumerate(buffers[0])),
+            **tables,
+            self.kernel.lengths: self.lengths,
+        }
+        _start(self.launcher, passed, listener)
+
+    def _made(self, buffers: Sequence[list[Buffer]]) -> dict[int, Buffer]:
+        """What stands at the slots of bundles, for these memories."""
+        out: dict[int, Buffer] = {}
+        for slot in (*self.kernel.chunks, *self.kernel.own):
+            addresses = [mine[slot].address for mine in buffers]
+            table = (
+                self.chunks.table(addresses, self.itemsize[slot])
+                if slot in self.kernel.chunks
+                else self.chunks.own_table(addresses)
+            )
+            out[slot] = Buffer.from_numpy(self.device, table)
+        return out
+
+
+def _start(launcher: Launcher, buffers: Arguments, listener: Listener | None) -> None:
+    launcher(buffers)
+    if listener is not None:
+        listener(launcher, buffers)
+
+
+def _loaded(
+    body: KernelBody, name: str, device: str
+) -> tuple[Kernel, tuple[Launcher, ...]]:
+    key = (*_key(body), device)
+    found = _compiled.get(key)
+    if found is None:
+        kernel = compile_kernel(body, target_of(device), name)
+        reports = bool(body.checked)
+        launchers = tuple(Launcher(s, device, reports=reports) for s in kernel.steps)
+        with _lock:
+            found = _compiled.setdefault(key, (kernel, launchers))
+    return found
+
+
+def _segmented(
+    body: KernelBody, count: int, own: Sequence[int], name: str, device: str
+) -> tuple[Step, Segmented]:
+    key = (*_key(body), count, tuple(own), device)
+    found = _batched.get(key)
+    if found is None:
+        made = compile_segments(body, count, own, target_of(device), name)
+        with _lock:
+            found = _batched.setdefault(key, made)
+    return found
+
+
+def _buffers(body: KernelBody) -> list[UOp]:
+    roots = [u for o in body.outputs for u in (o.value, o.memory)]
+    return [u for u in toposort(*roots) if u.op is Ops.BUFFER]
+
+
+def _key(body: KernelBody) -> tuple[Any, ...]:
+    """What equal bodies share: nodes are compared by identity."""
+    outputs = tuple([(o.value, o.memory) for o in body.outputs])
+    return outputs, body.sizes, frozenset(body.axes.items()), body.checked, body.errors
+
+
+def _arena(device: str, size_bytes: int) -> Buffer:
+    """This thread's memory for temporaries on a device."""
+    held: dict[str, Buffer] = _arenas.__dict__.setdefault("held", {})
+    found = held.get(device)
+    if found is None or found.size < size_bytes:
+        found = held[device] = Buffer(device, dtypes.u8, size_bytes)
+    return found
