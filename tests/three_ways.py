@@ -44,7 +44,11 @@ def random_opts(rng: random.Random, bodies: Sequence[UOp], gpu: bool) -> Opts:
     """Opts that fit the kernel: any digit on any axis, on a GPU any thread count."""
     merge = _merge(rng, bodies)
     outs = [buffer(1000 + n, b.dtype, (prod(b.shape),)) for n, b in enumerate(bodies)]
-    root = index(bodies, outs, merge)
+    return opts_for(rng, index(bodies, outs, merge), gpu, merge)
+
+
+def opts_for(rng: random.Random, root: UOp, gpu: bool, merge: tuple[int, ...] = ()) -> Opts:
+    """The same for a kernel in stage INDEXED."""
     axes, reduced = axes_of(root), reduced_axes(root)
     budget = MOST_WALKED // max(1, prod(r.arg.size for r in axes))
     digits: dict[str, Sizes] = {

@@ -137,6 +137,11 @@ def _by_hand(sink: UOp, arrays: Sequence[Any], out: Any, name: str) -> Launches:
     check_name(name)
     program = finish(sink)
     params = {p.slot: p for p in program.params}
+    if bundles := [slot for slot, p in params.items() if p.bundle]:
+        raise UsageError(
+            f"kernel {name}: slots {bundles} are bundles, which uopc.check and uopc.trace do not "
+            "take. Run Program(emulate(kernel, check=True)) on lists of arrays."
+        )
     shapes = {u.arg.slot: u.arg.shape for u in toposort(sink) if u.op is Ops.BUFFER}
     written = tuple(s for s, p in params.items() if p.written)
     inputs = tuple(s for s, p in params.items() if not p.written)

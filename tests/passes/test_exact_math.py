@@ -147,7 +147,8 @@ def as_lanes(op: Ops, values: Array) -> Array:
     dtype = uopc.dtype.from_numpy(values.dtype)
     _, after = around("legalise", FLAT, alu(op, param(0, values.size, dtype=dtype)), numerics=EXACT)
     with np.errstate(all="ignore"):
-        return run(after, {0: values}, Stage.LOOPS)[OUT]
+        got: Array = run(after, {0: values}, Stage.LOOPS)[OUT]
+    return got
 
 
 def ulps(got: Array, true: Array, mantissa: int, lowest: int) -> Array:

@@ -1,4 +1,4 @@
-"""What GATHER, SCATTER and ASSIGN refuse, on the user's own line."""
+"""What GATHER, SCATTER, ASSIGN and SEGMENT refuse, on the user's own line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import UOp, buffer
-from uopc.uop.ops import GatherArg, Ops
+from uopc.uop.node import UOp, buffer, bundle
+from uopc.uop.ops import GatherArg, Ops, ParamArg
 
 F32 = dtypes.f32
 X = buffer(0, F32, (4, 8))
 ROWS = buffer(1, dtypes.i32, (5, 8))
 LIKE_X = buffer(2, dtypes.i64, (4, 8))
 FLAGS = buffer(3, dtypes.bool, (4, 8))
+BUNDLE = bundle(5, F32, 3, 64)
 EIGHTS = buffer(4, dtypes.f8e4m3, (4, 8))
 
 
@@ -70,6 +71,14 @@ def test_shapes_and_dtypes() -> None:
         (lambda: X.scatter((4, 8), (0, 1)), "SCATTER at .*at least one index"),
         (lambda: (X + 1.0).assign(X), "ASSIGN at .*gets a new version, got ADD"),
         (lambda: X.assign(LIKE_X), "the value is i64 of shape .*the memory f32"),
+        (lambda: BUNDLE.index(0), r"INDEX at .*bundle: index one of its segments, .segment"),
+        (lambda: X.segment(0), "SEGMENT at .*only a bundle has segments, this is BUFFER"),
+        (lambda: BUNDLE.segment(0).segment(0), "only a bundle has segments, this is SEGMENT"),
+        (lambda: BUNDLE.segment(UOp.const(0)), "which of dtype index.*, got i32"),
+        (
+            lambda: UOp(Ops.BUFFER, (), ParamArg(0, F32, (4,), bundle=True)),
+            r"a bundle has \(memories, elements of each\), this is \(4,\)",
+        ),
         (
             lambda: X.assign(buffer(5, F32, (4,))),
             r"value is f32 of shape \(4,\), .* Cast, reshape or expand",

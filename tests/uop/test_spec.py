@@ -63,6 +63,46 @@ GOOD: dict[str, tuple[Stage, str]] = {
         %8 = SINK(%7)
         """,
     ),
+    "segments": (
+        Stage.INDEXED,
+        """
+        p0 = BUFFER BUNDLE f32[3, 64]
+        r0 = RANGE 3 LOOP
+        %0 = SEGMENT(p0, r0)
+        r1 = RANGE 64 LOOP
+        %1 = INDEX(%0, r1)
+        p1 = BUFFER i32[3]
+        %2 = INDEX(p1, r0)
+        %3 = LOAD(%2)
+        %4 = CAST[i32](r1)
+        %5 = LT(%4, %3)
+        %6 = LOAD(%1, %5, 0.0)
+        %7 = MUL(%6, 2.0)
+        %8 = STORE(%1, %7, %5)
+        %9 = END(%8, r0, r1)
+        %10 = SINK(%9)
+        """,
+    ),
+    "wide": (
+        Stage.LOOPS,
+        """
+        p0 = BUFFER BUNDLE f32[3, 64]
+        g0 = RANGE 3 GLOBAL
+        %0 = SEGMENT(p0, g0)
+        x0 = ALLOC REG f32[4]
+        %1 = INDEX(x0, 0)
+        %2 = INDEX(%0, 4)
+        %3 = LOAD[4](%2)
+        %4 = STORE[4](%1, %3)
+        %5 = AFTER(%0, %4)
+        %6 = INDEX(%5, 8)
+        %7 = STORE(%6, 1.0)
+        s0 = ALLOC SHARED f32[4]
+        %8 = INDEX(s0, 0)
+        %9 = STORE(%8, 1.0)
+        %10 = SINK(%7, %9)
+        """,
+    ),
     "digits": (
         Stage.MAPPED,
         """
@@ -143,7 +183,7 @@ GOOD: dict[str, tuple[Stage, str]] = {
 }
 
 
-ALSO = {("threads", Stage.MAPPED)}
+ALSO = {("threads", Stage.MAPPED), ("segments", Stage.LOOPS)}
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -169,6 +209,16 @@ CHANGES = [
     ("body", "BUFFER f32[]", "BUFFER SHARED f32[]", "a BUFFER is GLOBAL"),
     ("body", "p1 = BUFFER f32[]", "p1 = BUFFER f32[] slot=0", "slot 0 in GLOBAL is also f32"),
     ("places", "%4 = ASSIGN(%3, p0)", "%4 = TUPLE(%3, p0)", "a body is a value"),
+    ("places", "BUFFER f32[4, 8]", "BUFFER BUNDLE f32[4, 8]", "shaped values are no bundles"),
+    # bundles
+    ("segments", "BUNDLE f32[3, 64]", "BUNDLE f32[0, 64]", "a parameter of one element at least"),
+    ("wide", "BUNDLE f32[3, 64]", "BUNDLE f32[3, 66]", "up to 66 elements, .*multiple of .* 4"),
+    (
+        "wide",
+        "%9 = STORE(%8, 1.0)",
+        "%9 = COPY[CP_ASYNC width=4](%8, %2)",
+        "COPY .*segments of bundles are loaded, stored and changed by ATOMICs",
+    ),
     # INDEXED
     ("rows", "RANGE 33 LOOP", "RANGE 0 LOOP", "INDEXED: RANGE .*size 0"),
     ("rows", "RANGE 33 LOOP", "RANGE 33 GLOBAL", "this stage has no GLOBAL ranges"),

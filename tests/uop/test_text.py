@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers import alloc, reduce_over
 from uopc.dtype import DATA, FLOATS, SIGNED, AddrSpace, DType, dtypes
 from uopc.errors import UsageError
-from uopc.uop.node import UOp, alu, buffer, range_, sink
+from uopc.uop.node import UOp, alu, buffer, bundle, range_, sink
 from uopc.uop.ops import (
     AccessArg,
     Atomic,
@@ -151,7 +151,9 @@ X = buffer(0, F32, (4, 8))
 I0, YES = UOp.const(0, dtypes.index), UOp.const(True)
 SCALAR = buffer(3, F32, ())
 ROWS = buffer(1, dtypes.i64, (4, 8))
+BUNDLE = bundle(4, F32, 3, 64)
 ELEMENT = X.index(I0)
+DONE = ELEMENT.store(1.0)
 RECORDS = [
     *(
         UOp(Ops.RANGE, (), RangeArg(3, 7, kind, digit, instance, start, step))
@@ -178,6 +180,8 @@ RECORDS = [
     X.gather((~1, ~0), SCALAR.cast(dtypes.i8), SCALAR.cast(dtypes.u64)),
     *(X.scatter((9, 8), (~0, 1), ROWS), X.scatter((7,), (~0,), ROWS), X.assign(X + 1.0)),
     *(X.assign(X).assign(1.0), X.detach()),
+    *(BUNDLE, BUNDLE.segment(2), BUNDLE.segment(2).index(I0).store(1.0)),
+    BUNDLE.after(DONE).segment(range_(3, 0)).after(DONE).index(range_(4, 1)).load(),
     UOp(Ops.IOTA, (), IotaArg(0, dtypes.u8)),
     *(X.reshape((32,)), X.reduce(Ops.ADD, 2).reshape((1, 1)).reshape(()), X.flip((0, 1))),
     *(X.shrink(((1, 3), (0, 8))), X.pad(((0, 1), (2, 0)), 1.5)),
@@ -218,7 +222,6 @@ SIZES = st.lists(st.integers(0, 999), max_size=4).map(tuple)
 BOOLS = st.booleans()
 PLACE = buffer(5, dtypes.i32, (64,)).index(I0)
 MBAR = alloc(AddrSpace.MBARRIER, dtypes.u64).index(I0)
-DONE = ELEMENT.store(1.0)
 
 
 def one_of(enum: type[Enum]) -> st.SearchStrategy[Enum]:
@@ -441,6 +444,18 @@ def test_text_of_gathers() -> None:
         "%1 = SCATTER[9, 2 <- ~0, ~1](%0, p1, p1) : f32[9, 2]",
         "%2 = DETACH(%1) : f32[9, 2]",
     ]
+
+
+def test_text_of_bundles() -> None:
+    element = bundle(0, F32, 3, 64).segment(range_(3, 0)).index(range_(64, 1) + 1)
+    assert show(element).splitlines()[::2] == [
+        "p0 = BUFFER BUNDLE f32[3, 64]",
+        "%0 = SEGMENT(p0, r0) : f32[64]",
+        "%1 = ADD(r1, 1)",
+    ]
+    assert index_text(element) == "p0[r0][r1 + 1]"
+    one, other = (UOp(Ops.BUFFER, (), ParamArg(0, F32, (3, 64), bundle=b)) for b in (True, False))
+    assert one is not other and show(one) != show(other)
 
 
 def test_index_text() -> None:

@@ -83,7 +83,7 @@ def rangeify_kernel(body: KernelBody) -> UOp:
     named = {
         u: _named(u, a[-u.arg.axes :], u.src[0].shape[-u.arg.axes :], ranges)
         for u, a in body.axes.items()
-        if u.op is Ops.REDUCE and len(a) == len(u.src[0].shape)
+        if u.op is Ops.REDUCE and len(a) == len(u.src[0].shape) and prod(u.src[0].shape)
     }
     walk = _Walk(len(ranges), named, body.checked)
     effects: list[UOp] = []

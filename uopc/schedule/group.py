@@ -47,6 +47,21 @@ class Group(Placed):
     fast_bytes: int = 0
     pinned: set[int] = field(default_factory=set)  # axes that must stay in the grid
 
+    def unify(self, x: int, y: int) -> bool:
+        """Make two inner axes one, called x, where no member has both.  Was that possible?"""
+        if NONE in (x, y) or x in self.grid or y in self.grid:
+            return False
+        if any(x in mine and y in mine for mine in self.axes.values()):
+            return False
+        for m, mine in self.axes.items():
+            if y in mine:
+                self.axes[m] = [x if k == y else k for k in mine]
+        if y in self.pinned:
+            self.pinned = {x if k == y else k for k in self.pinned}
+        if self.fast == y:
+            self.fast = x
+        return True
+
 
 NONE = -1
 
@@ -63,18 +78,31 @@ class _Access:
 
 
 class _Pairs:
-    """Axes of two groups that are one: a bijection that grows while nothing contradicts it."""
+    """Axes of groups a and b that are one: a bijection that grows while nothing contradicts it.
 
-    def __init__(self) -> None:
+    Where an axis would have two partners, these become one if their group allows it.
+    """
+
+    def __init__(self, a: Group, b: Group) -> None:
+        self.a, self.b = a, b
         self.forward: dict[int, int] = {}
         self.back: dict[int, int] = {}
 
-    def agrees(self, new: list[tuple[int, int]]) -> bool:
+    def agrees(self, new: Iterable[tuple[int, int]]) -> bool:
         """Take the pairs if they fit those taken before."""
         forward, back = dict(self.forward), dict(self.back)
-        for a, b in new:
-            if forward.setdefault(a, b) != b or back.setdefault(b, a) != a:
-                return False
+        for x, y in new:
+            known = forward.get(x, y)
+            if known != y:
+                if not self.b.unify(known, y):
+                    return False
+                y = known
+            known = back.get(y, x)
+            if known != x:
+                if not self.a.unify(known, x):
+                    return False
+                x = known
+            forward[x], back[y] = y, x
         self.forward, self.back = forward, back
         return True
 
@@ -198,7 +226,7 @@ class Grouping:
             shared = shared and (shared[1], shared[0])
         known, limits = self.anchors, self.limits
         accesses = list(self._accesses(a, b))
-        pairs = _Pairs()
+        pairs = _Pairs(a, b)
         for x in accesses:
             new = self._paired(x, a)
             if new is None:
@@ -386,7 +414,9 @@ class Grouping:
                 if first is None:
                     first = axes
                     continue
-                self._same(g, first, axes)
+                for x, y in zip(first, axes, strict=True):
+                    if x != y:
+                        g.unify(x, y)
 
     def _align(self, g: Group) -> None:
         """Values of one shape are walked along the same inner axes: in one nest."""
@@ -394,20 +424,9 @@ class Grouping:
         for m in g.members:
             if self.anchors.kind[m] is Kind.VALUE:
                 other = first.setdefault(m.shape, m)
-                self._same(g, g.axes[other], g.axes[m])
-
-    def _same(self, g: Group, one: list[int], two: list[int]) -> None:
-        """Make inner axes of two values one, place by place, where no member has both."""
-        for x, y in zip(one, two, strict=True):
-            if x == y or NONE in (x, y) or x in g.grid or y in g.grid:
-                continue
-            if any(x in mine and y in mine for mine in g.axes.values()):
-                continue
-            for m, mine in g.axes.items():
-                g.axes[m] = [x if k == y else k for k in mine]
-            g.pinned = {x if k == y else k for k in g.pinned}
-            if g.fast == y:
-                g.fast = x
+                for x, y in zip(g.axes[other], g.axes[m], strict=True):
+                    if x != y:
+                        g.unify(x, y)
 
     def _unite(
         self, a: Group, b: Group, pairs: _Pairs, grid: dict[int, int], later: set[Placed]

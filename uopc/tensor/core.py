@@ -14,7 +14,7 @@ import numpy as np
 from uopc.dtype import DType, dtypes, from_numpy
 from uopc.errors import UsageError
 from uopc.runtime.buffer import Buffer
-from uopc.tensor import storage
+from uopc.tensor import storage, watch
 from uopc.tensor.backward import Backward, check_gradient, copied, remember
 from uopc.tensor.base import Base, Operand, fresh, live, memory_of, wrap
 from uopc.tensor.elementwise import Elementwise
@@ -56,6 +56,8 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
     ) -> None:
         place = storage.device_named(device)
         array = _array(data, dtype)
+        if watch.current is not None:
+            watch.current.constant(array)
         made = from_numpy(array.dtype)
         if requires_grad:
             check_gradient(made)
@@ -105,6 +107,8 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
 
     def _rebind(self, value: Operand, what: str) -> None:
         """A new version: see `assign`."""
+        if watch.current is not None:
+            watch.current.versioned(self)
         u = fitting(value, self, what)
         needs = isinstance(value, Base) and value.requires_grad and grad_enabled()
         leaf = self.requires_grad and self.is_leaf

@@ -129,12 +129,16 @@ def _softplus(x: UOp) -> UOp:
 
 def _silu(x: UOp) -> UOp:
     """x * sigmoid(x); -0 at -inf."""
-    return _not_far_below(x) * _sigmoid(x)
+    return x.maximum(-_FAR) * _sigmoid(x)
 
 
-def _not_far_below(x: UOp) -> UOp:
-    """x, but -2000 below: there every sigmoid is 0, and so is a product with it."""
-    return x.maximum(-2000.0)
+#: where sigmoid is 0 or 1 of every float, and so is its product with this
+_FAR = 2000.0
+
+
+def _near(x: UOp) -> UOp:
+    """x, but no further away than that."""
+    return x.maximum(-_FAR).minimum(_FAR)
 
 
 def _log_add(x: UOp, y: UOp) -> UOp:
@@ -336,12 +340,11 @@ def floor_quotient(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     q, r = large.where(ratio, q), large.where(_const(0.0, x), r)
     q = q.eq(0.0).where(with_sign_of(_const(0.0, x), ratio), q)
     r = r.eq(0.0).where(with_sign_of(_const(0.0, x), y), r)
-    nowhere = _is_inf(x) | x.ne(x) | y.ne(y)
+    nan, zero = x.ne(x) | y.ne(y), y.eq(0.0)
     none = _const(math.nan, x)
-    return (
-        nowhere.where(none, q).cast(dtype),
-        (nowhere | y.eq(0.0)).where(none, r).cast(dtype),
-    )
+    q = (nan | (_is_inf(x) & ~zero)).where(none, q)
+    r = (nan | _is_inf(x) | zero).where(none, r)
+    return q.cast(dtype), r.cast(dtype)
 
 
 def _sign_slope(u: UOp, x: UOp, y: UOp) -> UOp:
@@ -355,7 +358,7 @@ CURVES: dict[str, Curve] = {
     "softplus": Curve(_softplus, (lambda u, x: curve("sigmoid", x),)),
     "silu": Curve(
         _silu,
-        (lambda u, x: curve("sigmoid", x) * (_not_far_below(x) * curve("sigmoid", -x) + 1.0),),
+        (lambda u, x: curve("sigmoid", x) * (_near(x) * curve("sigmoid", -x) + 1.0),),
     ),
     "log_add": Curve(
         _log_add,

@@ -144,7 +144,8 @@ class Elementwise(Base):
     def __pow__(self, other: Operand) -> Self:
         """Power.  Of integers exact, wrapping, and not to negative numbers (in a tensor of
         exponents those give what is left of 1 / power: 0, 1 or -1); of floats by multiplication for
-        whole numbers up to 8, else see `curves.py`; the ends are those of C's pow."""
+        whole numbers up to 8, the square root for 0.5, else see `curves.py`, with the ends of C's
+        pow."""
         return _power(self, other)
 
     def __rpow__(self, other: Operand) -> Self:
@@ -700,9 +701,8 @@ def _power(x: T, y: Operand) -> T:
         return wrap(_multiplied(u, int(n)), x)
     if math.isfinite(n) and n == int(n) and abs(n) <= _FEW:
         return wrap(_in_f32(lambda v: _whole_power(v, int(n)))(u), x)
-    if n == 0.5:  # +0 of -0 and inf of -inf, unlike sqrt
-        root = (u.maximum(-math.inf) + 0.0).sqrt()
-        return wrap(u.eq(-math.inf).where(UOp.const(math.inf, dtype), root), x)
+    if n == 0.5:
+        return wrap(u.sqrt(), x)
     return wrap(curve("power", u, scalar(n, dtype, "pow")), x)
 
 

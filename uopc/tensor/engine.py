@@ -46,8 +46,10 @@ def realize(*tensors: Base) -> None:
 def read(tensor: Base) -> Buffer:
     """The memory with a tensor's elements, in order, once they are there.
 
-    Raises IndexError where an index was out of range on the way.
+    Raises IndexError where an index was out of range on the way, and JitError in a captured function.
     """
+    if watch.current is not None:
+        watch.current.reading("elements")
     realize(tensor)
     if storage.located(tensor._u) is None:
         _compute([tensor._u], [], tensor.device)
@@ -60,8 +62,10 @@ def read(tensor: Base) -> Buffer:
 def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
     """A copy of a tensor's elements as a numpy array; views are taken on the host.
 
-    Raises IndexError where an index was out of range on the way.
+    Raises IndexError where an index was out of range on the way, and JitError in a captured function.
     """
+    if watch.current is not None:
+        watch.current.reading("elements for the host")
     realize(tensor)
     raise_errors(tensor.device)
     views = []
@@ -107,6 +111,8 @@ def _compute(bases: Sequence[UOp], asked: Sequence[Base], device: str) -> None:
     if not roots:
         return
     roots, kept = _with_dependents(roots, set(asked), device)
+    if watch.current is not None:
+        watch.current.scheduling(roots)
     prepared, leaves = _prepared(roots, kept, device)
     listener = None if watch.current is None else watch.current.launched
     memories = [storage.memory(u) for u in leaves]
@@ -162,6 +168,7 @@ def _with_dependents(
                 lazy.append(base)
             elif located in old:
                 kept.add(located)
+    kept.update(u for u in old if storage.has_memory(u) and storage.memory(u) in storage.pinned)
     depends: set[UOp] = set(old)
     for u in reachable(lazy, known):
         if known(u) is None and any(s in depends for s in u.src):

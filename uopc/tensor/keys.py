@@ -17,7 +17,7 @@ import numpy as np
 from uopc.dtype import dtypes, from_numpy
 from uopc.errors import OutOfRangeError, UsageError
 from uopc.runtime.buffer import Buffer
-from uopc.tensor import storage
+from uopc.tensor import storage, watch
 from uopc.tensor.base import Base, memory_of
 from uopc.tensor.promote import broadcast_shapes
 from uopc.uop.node import Shape, UOp, here
@@ -236,6 +236,8 @@ def known_places(array: Array, n: int, axis: int, device: str, what: str) -> Pla
 
 def leaf(array: Array, device: str) -> UOp:
     """A new memory with the elements of an array."""
+    if watch.current is not None:
+        watch.current.constant(array)
     u = storage.place(device, from_numpy(array.dtype), array.shape)
     held = memory_of(u)
     assert held is not None

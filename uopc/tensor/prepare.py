@@ -33,8 +33,9 @@ _batched: dict[tuple[Any, ...], tuple[Step, Segmented]] = {}
 _lock = threading.Lock()
 _arenas = threading.local()
 
-#: hears (launcher, buffers) of every launch that a run makes
-Listener = Callable[[Launcher, Arguments], None]
+#: hears (launcher, buffers, the memories that it reads or writes, those that it writes) of every
+#: launch that a run has made; buffers may be tables of addresses, the memories are what they mean
+Listener = Callable[[Launcher, Arguments, list[Buffer], list[Buffer]], None]
 
 
 def target_of(device: str) -> Target:
@@ -115,7 +116,10 @@ class _One:
             for slot, partial in self.partials:
                 mine[slot] = partial
         for launcher in self.launchers:
-            _start(launcher, mine, listener)
+            launcher(mine)
+            if listener is not None:
+                written = [mine[p.slot] for p in launcher.source.params if p.written]
+                listener(launcher, mine, mine, written)
 
 
 class _Several:
@@ -124,6 +128,7 @@ class _Several:
     def __init__(self, launch: Launch, device: str) -> None:
         self.places, self.device = launch.places, device
         body = launch.body
+        self.written = [o.memory.arg.slot for o in body.outputs]
         memories = {u.arg.slot: u for u in _buffers(body)}
         sizes = launch.sizes
         own = [
@@ -150,7 +155,10 @@ class _Several:
             **tables,
             self.kernel.lengths: self.lengths,
         }
-        _start(self.launcher, passed, listener)
+        self.launcher(passed)
+        if listener is not None:
+            written = [mine[slot] for mine in buffers for slot in self.written]
+            listener(self.launcher, passed, [b for mine in buffers for b in mine], written)
 
     def _made(self, buffers: Sequence[list[Buffer]]) -> dict[int, Buffer]:
         """What stands at the slots of bundles, for these memories."""
@@ -164,12 +172,6 @@ class _Several:
             )
             out[slot] = Buffer.from_numpy(self.device, table)
         return out
-
-
-def _start(launcher: Launcher, buffers: Arguments, listener: Listener | None) -> None:
-    launcher(buffers)
-    if listener is not None:
-        listener(launcher, buffers)
 
 
 def _loaded(

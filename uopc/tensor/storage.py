@@ -30,6 +30,9 @@ _lost: WeakSet[UOp] = WeakSet()
 #: a realised node -> the value over the BUFFER that holds it, for graphs that still name the node
 becomes: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
 
+#: memories that captures read and write: an update outside of them is not made in place there
+pinned: WeakSet[Buffer] = WeakSet()
+
 #: by device, tensors whose newest version is realised with whatever is realised there: counters of
 #: random numbers, whose chain of versions would grow with every draw
 companions: dict[str, list[Base]] = {}
@@ -51,6 +54,17 @@ def place(device: str, dtype: DType, shape: Shape) -> UOp:
     return (
         new_buffer(device, dtype, shape) if shape else new_buffer(device, dtype, (1,)).reshape(())
     )
+
+
+def next_slot() -> int:
+    """A number above that of every BUFFER so far, and below that of every later one."""
+    return next(_slots)
+
+
+def held() -> list[tuple[UOp, Buffer]]:
+    """Every BUFFER that has a memory, with it."""
+    with _lock:
+        return list(_memory.items())
 
 
 def put(u: UOp, memory: Buffer) -> None:

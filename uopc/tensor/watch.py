@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from uopc.runtime.buffer import Buffer
-    from uopc.runtime.executor import Launcher
+    from uopc.runtime.executor import Arguments, Launcher
     from uopc.tensor.base import Base
     from uopc.uop.node import UOp
 
@@ -23,8 +23,10 @@ class Watch(Protocol):
     def scheduling(self, roots: Sequence[UOp]) -> None:
         """These values are about to be computed."""
 
-    def launched(self, launcher: Launcher, buffers: list[Buffer]) -> None:
-        """This launch is due: the listener makes it."""
+    def launched(
+        self, launcher: Launcher, buffers: Arguments, touched: list[Buffer], written: list[Buffer]
+    ) -> None:
+        """This launch was made; touched, written: the memories that it reads or writes, writes."""
 
     def versioned(self, tensor: Base) -> None:
         """This tensor is about to get another value."""

@@ -136,10 +136,14 @@ def _wrong(u: UOp, graph: _Graph) -> str | None:
         return why
     if stage is not Stage.TENSOR and u.shape and u.op not in _SHAPED:
         return f"values are scalars here, this one has shape {u.shape}"
-    if u.op not in _IN_SEGMENTS and any(s.op is Ops.INDEX and segment(s) for s in u.src):
+    if u.op not in _IN_SEGMENTS and any(map(_in_segment, u.src)):
         return "segments of bundles are loaded, stored and changed by ATOMICs, nothing else"
     rule = RULES.get(u.op)
     return None if rule is None else rule(u, graph)
+
+
+def _in_segment(u: UOp) -> bool:
+    return u.op is Ops.INDEX and segment(u) is not None
 
 
 def _wrong_arg(u: UOp) -> str | None:

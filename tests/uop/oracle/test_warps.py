@@ -43,7 +43,8 @@ def of_value(make: Callable[[UOp], UOp], x: Array, dtype: DType = I32) -> Array:
     c.store(buffer(0, value.dtype, (N,)).index(THREAD), value)
     kernel = c.sink()
     check(kernel, Stage.LOOPS, gpu=True)
-    return run(kernel, {1: x})[0]
+    got: Array = run(kernel, {1: x})[0]
+    return got
 
 
 def by_lane(x: Array, givers: list[int]) -> Array:

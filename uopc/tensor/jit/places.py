@@ -12,7 +12,8 @@ are each capture's own.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import getrefcount
 from weakref import WeakSet, WeakValueDictionary
@@ -76,6 +77,12 @@ class Place:
     written: bool = False
     counts: list[int] = field(default_factory=list)
 
+    def join(self, users: Sequence[User]) -> None:
+        """These tensors have its value now; it is theirs too from now on."""
+        new = {(u.argument, u.tensor, u.gradient) for u in users}
+        others = [u for u in self.users if (u.argument, u.tensor, u.gradient) not in new]
+        self.users = [*others, *users]
+
     def current(self, arguments: Arguments) -> bool:
         """Has it the value of its users?"""
         for user in self.users:
@@ -91,7 +98,7 @@ class Place:
         """
         self.users = [u for u in self.users if not u.gone]
         found = [t for u in self.users if (t := u.find(arguments)) is not None]
-        if not found:
+        if not found or any(t.device != self.memory.device for t in found):
             raise Stale
         realize(*found)
         nodes = {storage.located(t._u) for t in found}
@@ -184,15 +191,28 @@ class Output:
 
 #: places of tensors that functions close over, by the id of their memory
 closed: WeakValueDictionary[int, Place] = WeakValueDictionary()
-#: of every capture: places of arguments, and outputs
-arguments_of_all: WeakSet[Place] = WeakSet()
+#: of every capture, its own: places of arguments and gradients, and outputs
+own: WeakSet[Place] = WeakSet()
 outputs: WeakSet[Output] = WeakSet()
 _NOTHING = UOp.const(False)
 
 
+@contextmanager
+def free_to_change() -> Iterator[None]:
+    """Inside, the tensors that functions close over may be updated in their places."""
+    free = [p.memory for p in closed.values()]
+    for memory in free:
+        storage.pinned.discard(memory)
+    try:
+        yield
+    finally:
+        for memory in free:
+            storage.pinned.add(memory)
+
+
 def part_with_others() -> None:
     """Let no tensor live in what captures overwrite, other than those that they close over."""
-    for place in list(arguments_of_all):
+    for place in list(own):
         place.release()
     for output in list(outputs):
         output.spare()

@@ -17,25 +17,19 @@ from typing import Any
 
 from uopc.errors import JitError
 from uopc.runtime.buffer import Buffer
-from uopc.runtime.executor import Launcher
+from uopc.runtime.executor import Arguments, Launcher
 from uopc.runtime.graph import Copy, Launch, Work
 from uopc.schedule.normalise import reachable
 from uopc.tensor import storage
 from uopc.tensor.base import Base, live
-from uopc.tensor.engine import realize
+from uopc.tensor.engine import base_of, realize
 from uopc.uop.node import UOp, here, toposort
 from uopc.uop.ops import Ops
-
-_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.DETACH))
 
 
 def home(u: UOp) -> UOp | None:
     """The BUFFER whose elements a value shows, as they are or as a view; None: another value."""
-    while (found := storage.located(u)) is None:
-        if u.op not in _VIEWS:
-            return None
-        u = u.src[0]
-    return found
+    return storage.located(base_of(u))
 
 
 class Rehearsal:
@@ -46,7 +40,7 @@ class Rehearsal:
 
     def __init__(self, name: str) -> None:
         self.name, self._thread = name, threading.get_ident()
-        self.changed: dict[int, Base] = {}
+        self._changed: dict[int, weakref.ref[Base]] = {}
         self.constants: list[tuple[Any, ...]] = []
 
     @property
@@ -57,12 +51,18 @@ class Rehearsal:
     def scheduling(self, roots: Sequence[UOp]) -> None:
         """A rehearsal does not ask what is computed."""
 
-    def launched(self, launcher: Launcher, buffers: list[Buffer]) -> None:
-        launcher(buffers)
+    def launched(
+        self, launcher: Launcher, buffers: Arguments, touched: list[Buffer], written: list[Buffer]
+    ) -> None:
+        """A rehearsal keeps no record."""
 
     def versioned(self, tensor: Base) -> None:
         if self.mine:
-            self.changed[id(tensor)] = tensor
+            self._changed[id(tensor)] = weakref.ref(tensor)
+
+    def still_changed(self) -> list[Base]:
+        """The tensors that got new values, as far as they are still there."""
+        return [t for r in self._changed.values() if (t := r()) is not None]
 
     def reading(self, what: str) -> None:
         if self.mine:
@@ -85,15 +85,23 @@ class Seen:
     """A tensor that lived when the capture began.
 
     value: its graph then; node, memory: where its elements were, None where it was not computed;
-    owner: the leaf whose gradient it was; had_gradient: whether it had one itself.
+    gradient: its own, None where it had none; owner: the leaf whose gradient it was.
     """
 
     tensor: weakref.ref[Base]
     value: UOp
     node: UOp | None
     memory: Buffer | None
-    owner: weakref.ref[Base] | None
-    gradient: int | None
+    gradient: weakref.ref[Base] | None
+    owner: weakref.ref[Base] | None = None
+
+    @property
+    def had_gradient(self) -> bool:
+        return self.gradient is not None
+
+    def gradient_now(self) -> Base | None:
+        """The gradient that it had, as far as it is still there."""
+        return None if self.gradient is None else self.gradient()
 
 
 @dataclass(frozen=True)
@@ -114,14 +122,18 @@ class Recorder(Rehearsal):
 
     rehearsed: the constants that the rehearsal heard of.
 
-    Attributes: work, launches in order; seen, what lived before, by id; fixed, memories whose values
-    may have gone into the kernels by way of a graph from before the call.
+    Attributes: work, launches in order; touched, written, the memories that they read or write and
+    those that they write, by id; seen, what lived before, by id; met, graphs from before the
+    call among what was computed; fixed, the memories below them.
     """
 
     def __init__(self, name: str, rehearsed: Sequence[tuple[Any, ...]]) -> None:
         super().__init__(name)
         self.work: list[Work] = []
+        self.touched: dict[int, Buffer] = {}
+        self.written: dict[int, Buffer] = {}
         self.guards: list[Guard] = []
+        self.met: set[UOp] = set()
         self.fixed: set[UOp] = set()
         self._rehearsed, self._aside = rehearsed, False
         self.seen = {id(t): _seen(t) for t in list(live)}
@@ -150,18 +162,25 @@ class Recorder(Rehearsal):
             memory = known(u)
             old = memory is not None and _slot(memory) < self._first_slot
             if old or u in self._lazy:
+                self.met.add(u)
                 self.fixed.update(x for x in toposort(u) if x.op is Ops.BUFFER)
 
-    def launched(self, launcher: Launcher, buffers: list[Buffer]) -> None:
-        if not self.mine or self._aside:
-            launcher(buffers)
-        else:
-            self.do(Launch(launcher, buffers))
+    def launched(
+        self, launcher: Launcher, buffers: Arguments, touched: list[Buffer], written: list[Buffer]
+    ) -> None:
+        if self.mine and not self._aside:
+            self._note(Launch(launcher, buffers), touched, written)
 
-    def do(self, work: Work) -> None:
-        """Do it now, and in each replay."""
+    def copy(self, to: Buffer, source: Buffer) -> None:
+        """Copy now, and in each replay."""
+        work = Copy(to, source)
         work()
+        self._note(work, [to, source], [to])
+
+    def _note(self, work: Work, touched: Iterable[Buffer], written: Iterable[Buffer]) -> None:
         self.work.append(work)
+        self.touched.update({id(b): b for b in touched})
+        self.written.update({id(b): b for b in written})
 
     def versioned(self, tensor: Base) -> None:
         if not self.mine:
@@ -191,13 +210,12 @@ class Recorder(Rehearsal):
         if self.mine:
             self.guards.append(Guard(weakref.ref(holder), attribute, getattr(holder, attribute)))
 
-    def touched(self) -> set[int]:
-        """ids of the memories that the work reads or writes."""
-        return {id(b) for w in self.work for b in _buffers(w)}
-
-    def written(self) -> set[int]:
-        """ids of the memories that the work writes."""
-        return {id(b) for w in self.work for b in _written(w)}
+    def forget(self) -> None:
+        """Drop what was known of tensors from before the call: nothing here holds their values."""
+        self.seen.clear()
+        self.met.clear()
+        self.fixed.clear()
+        self._lazy.clear()
 
     @contextmanager
     def _unheard(self) -> Iterator[None]:
@@ -211,8 +229,8 @@ class Recorder(Rehearsal):
 def _seen(tensor: Base) -> Seen:
     node = home(tensor._u)
     memory = None if node is None else storage.memory(node)
-    gradient = None if tensor.grad is None else id(tensor.grad)
-    return Seen(weakref.ref(tensor), tensor._u, node, memory, None, gradient)
+    gradient = None if tensor.grad is None else weakref.ref(tensor.grad)
+    return Seen(weakref.ref(tensor), tensor._u, node, memory, gradient)
 
 
 def _slot(value: UOp) -> int:
@@ -220,13 +238,3 @@ def _slot(value: UOp) -> int:
     return -1 if held is None else int(held.arg.slot)
 
 
-def _buffers(work: Work) -> Iterable[Buffer]:
-    if isinstance(work, Copy):
-        return (work.to, work.source)
-    return [work.buffers[slot] for slot in work.launcher.slots]
-
-
-def _written(work: Work) -> Iterable[Buffer]:
-    if isinstance(work, Copy):
-        return (work.to,)
-    return [work.buffers[p.slot] for p in work.launcher.source.params if p.written]

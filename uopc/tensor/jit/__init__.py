@@ -1,0 +1,137 @@
+"""`jit`: a function of tensors is captured once for each kind of call and then replayed.
+
+    @jit
+    def step(images, labels):
+        loss = nn.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+The first call of a kind (shapes, dtypes, devices, other arguments) runs as ever, and so does the
+second, which is recorded; from the third on the same launches run again on the new values, without
+Python for each of them, on cuda as one graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from uopc.tensor import watch
+from uopc.tensor.jit.calls import Call, Key, call_of, changes, parts_of
+from uopc.tensor.jit.capture import Capture
+from uopc.tensor.jit.places import Stale
+from uopc.tensor.jit.recorder import Rehearsal
+from uopc.tensor.jit.recording import record, rehearse
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: captures from this one on come with a warning, since each costs what a compilation costs
+_WARN_FROM = 3
+#: captures that one function keeps; the oldest goes first
+_KEPT = 16
+
+
+class JitWarning(UserWarning):
+    """A function is captured again and again."""
+
+
+class Jit(Generic[P, R]):
+    """What `jit` makes of a function.  captures: how often it has been captured."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._name = getattr(function, "__qualname__", repr(function))
+        self._rehearsed: dict[Key, Rehearsal] = {}
+        self._captures: dict[Key, list[Capture]] = {}
+        self._lock = threading.RLock()
+        self._last: dict[str, str] | None = None
+        self.captures = 0
+
+    def __get__(self, holder: Any, kind: type | None = None) -> Any:
+        """A method of the holder."""
+        return self if holder is None else MethodType(self, holder)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if watch.current is not None:  # inside of another capture: part of it
+            return self._function(*args, **kwargs)
+        call = call_of(args, kwargs)
+        with self._lock:
+            captures = self._captures.get(call.key, [])
+            for capture in captures:
+                if capture.holds(call):
+                    try:
+                        return cast(R, capture(call))
+                    except Stale:
+                        captures.remove(capture)
+                        break
+            return cast(R, self._as_ever(call))
+
+    def forget(self) -> None:
+        """Drop every capture, and the memory that they hold."""
+        with self._lock:
+            self._rehearsed.clear()
+            self._captures.clear()
+
+    def _as_ever(self, call: Call) -> Any:
+        """Run the function, and record it where it has run before."""
+        rehearsal = self._rehearsed.get(call.key)
+        if rehearsal is None:
+            result, self._rehearsed[call.key] = rehearse(self._name, self._function, call)
+            return result
+        result, capture = record(self._name, self._function, call, rehearsal)
+        if capture is not None:
+            self._captures.setdefault(call.key, []).append(capture)
+            self._count(call)
+        return result
+
+    def _count(self, call: Call) -> None:
+        """Note a new capture; say so where there are many."""
+        self.captures += 1
+        while sum(map(len, self._captures.values())) > _KEPT:
+            oldest = next(iter(self._captures))
+            self._captures[oldest].pop(0)
+            if not self._captures[oldest]:
+                del self._captures[oldest], self._rehearsed[oldest]
+        parts = parts_of(self._function, call)
+        before, self._last = self._last, parts
+        if self.captures >= _WARN_FROM and before is not None:
+            changed = changes(before, parts) or "something that it closes over"
+            warnings.warn(
+                f"{self._name} is captured for the {self.captures}th time: {changed} changed. "
+                "What changes from call to call should be a tensor of one shape.",
+                JitWarning,
+                stacklevel=4,
+            )
+
+
+def jit(function: Callable[P, R]) -> Jit[P, R]:
+    """Capture a function of tensors, and replay it.
+
+    Parameters
+    ----------
+    function: takes and returns tensors, in lists, tuples or dicts if it likes; None may be
+        returned too.  Other arguments are part of the capture: each value is captured anew.
+
+    Tensors that it closes over (parameters, states of optimisers, counters of random numbers) are
+    read as they are at each call, and updated.  Random numbers go on.  Results require no gradient:
+    `backward` belongs inside, and the gradients that it leaves are set on replay too.  Values that
+    the caller holds do not change with later calls.
+
+    What is no tensor stays as it was when the function was captured: Python runs twice for each
+    kind of call and then no more.  An attribute `training` that Dropout asked for is looked at
+    again, and so is which parameters have gradients.
+
+    Raises JitError where the function reads a value, makes tensors of data that differ from call to
+    call, computes on two devices, or returns what is no tensor.  Warns (JitWarning) with what
+    changed, where it is captured for the third time and more.
+    """
+    return Jit(function)
+
+
+__all__ = ["Jit", "JitWarning", "jit"]
