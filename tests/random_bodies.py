@@ -69,7 +69,7 @@ class BodyBuilder:
     def parameter(self, shape: tuple[int, ...], dtype: DType, low: int = -8, high: int = 8) -> UOp:
         u = buffer(len(self.arrays), dtype, shape or (1,))
         rng = np.random.default_rng(self.rng.randint(0, 2**31))
-        whole = rng.integers(max(low, 0 if dtype.min == 0 else low), high + 1, shape)
+        whole = rng.integers(max(low, 0 if dtype.min == 0 else low), high + 1, u.arg.shape)
         self.arrays[u.arg.slot] = (whole / 4 if dtype.is_float else whole).astype(dtype.numpy)
         return u.reshape(shape)
 

@@ -25,13 +25,11 @@ class Output:
     value: shaped, in stage TENSOR without ASSIGN and DETACH; memory: the BUFFER that takes it, of
     as many elements and the same dtype.  A memory that the kernel also reads is written in place:
     who makes the kernel has proved that no element is read by one thread and written by another
-    before it.  last: stored after everything else that the block does, its own reductions and loads
-    among it: other threads of the block read the old contents.
+    before it.
     """
 
     value: UOp
     memory: UOp
-    last: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def _arrays() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 def test_run_cuda_copies_in_launches_and_copies_back(fake: FakeCUDA) -> None:
     y, x = _arrays()
+    gc.collect()
     before = Buffer.live
     cuda.run_cuda(axpy_cuda(), "axpy", (4, 1, 1), (32, 1, 1), y, x.reshape(10, 10), 2.0)
     assert np.array_equal(y, 1 + 2 * x)

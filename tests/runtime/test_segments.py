@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.runtime import fake_cuda
+from tests.runtime.fake_cuda import FakeCUDA
+from tests.runtime.sources import cuda_source
+from uopc.config import Config
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.kernel import Param
+from uopc.kernel import Param, Source
+from uopc.runtime import cuda
 from uopc.runtime.arrays import Bundle, DeviceArray, address, check_arguments
+from uopc.runtime.buffer import Buffer
+from uopc.runtime.executor import Launcher
 from uopc.runtime.segments import Chunks, count_for
 
 PARAMS = (
@@ -71,7 +79,7 @@ def test_nothing_to_do(sizes: tuple[int, ...]) -> None:
 def test_counts_are_few() -> None:
     counts = {count_for([64] * n, 64) for n in range(1, 1000)}
     assert counts == {1 << k for k in range(11)}
-    with pytest.raises(UsageError, match="2 arrays have 3 chunks of 64 .* the kernel is for 2"):
+    with pytest.raises(UsageError, match=r"2 arrays have 3 chunks of 64 .* the kernel is for 2"):
         Chunks((65, 1), 64, 2)
 
 
@@ -132,3 +140,68 @@ def test_arrays_on_devices() -> None:
         [there(256), there(520)], [], on_device=True
     )
     assert "argument 0[0] is in GPU memory" in refused([there(256)], [])
+
+
+# ---- on a GPU made of host memory
+_TEXT = """extern "C" __global__ void __launch_bounds__(32)
+update(float* const* p0, const float* const* p1) { p0[blockIdx.x][0] += p1[blockIdx.x][0]; }
+"""
+
+
+def _memory(start: int, size: int, c: type[Any]) -> Any:
+    return np.ctypeslib.as_array((c * size).from_address(start))
+
+
+def _update(written: int, read: int) -> None:
+    to, source = (_memory(p, 8, ctypes.c_uint64) for p in (written, read))
+    for n in range(4):
+        size = int(to[4 + n])
+        if size:
+            _memory(int(to[n]), size, ctypes.c_float)[:] += _memory(
+                int(source[n]), size, ctypes.c_float
+            )
+
+
+@pytest.fixture
+def update(fake_hopper: FakeCUDA) -> Source:
+    fake_hopper.kernels["update"], fake_hopper.counts["update"] = _update, 2
+    return cuda_source(_TEXT, "update", PARAMS, (4, 1, 1), (32, 1, 1))
+
+
+def test_run_cuda_copies_each_array(fake_hopper: FakeCUDA, update: Source) -> None:
+    to, source = floats(3, 64, 0), floats(3, 64, 0)
+    cuda.run_cuda(update, "update", None, None, to, source)
+    for x, y in zip(to, floats(3, 64, 0), strict=True):
+        assert np.array_equal(x, 2 * y)
+    assert len(fake_hopper.launches) == 1
+
+
+def test_the_table_of_the_same_arrays_is_kept(fake_hopper: FakeCUDA, update: Source) -> None:
+    gpu = cuda.open_device()
+    function = gpu.function(update)
+    to = [gpu.to_device(x) for x in floats(3, 64)]
+    source = [gpu.to_device(x) for x in floats(3, 64)]
+    gpu.launch(function, None, None, to, source)
+    live = fake_cuda.Buffer.live
+    gpu.launch(function, None, None, to, source)
+    assert fake_cuda.Buffer.live == live
+    assert np.array_equal(gpu.to_host(to[1]), 3 * floats(64)[0])
+    with pytest.raises(UsageError, match=r"argument 1\[1\] is in host memory"):
+        gpu.launch(function, None, None, to, [source[0], floats(64)[0]])
+    for n in range(40):  # only the last few tables stay
+        one = gpu.to_device(np.zeros(n + 1, np.float32))
+        gpu.launch(function, None, None, to, [one, source[1]])
+    assert len(gpu._tables) == 16
+
+
+def test_a_buffer_of_addresses_is_a_bundle(fake_hopper: FakeCUDA, update: Source) -> None:
+    chunks = Chunks((3, 70), 64, 4)
+    to, source = ([Buffer.from_numpy("cuda", x) for x in floats(3, 70)] for _ in range(2))
+    tables = [
+        Buffer.from_numpy("cuda", chunks.table([b.address for b in buffers], 4))
+        for buffers in (to, source)
+    ]
+    launcher = Launcher(SimpleNamespace(runs=update), "cuda", config=Config(sync=True))
+    launcher(tables)
+    for b, x in zip(to, floats(3, 70), strict=True):
+        assert np.array_equal(b.numpy(), 2 * x)

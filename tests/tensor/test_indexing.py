@@ -142,6 +142,11 @@ def test_writing_numbers_and_lists() -> None:
     whole = tensor(x)
     whole[...] = -1
     assert_same(meaning(whole), np.full_like(x, -1))
+    bytes_ = tensor(np.zeros(2, np.uint8))
+    bytes_[:] = [255, 3]
+    assert meaning(bytes_).tolist() == [255, 3]
+    with pytest.raises(UsageError, match="300 does not fit u8"):
+        bytes_[0] = [300]
     scalar = tensor(np.float32(3))
     scalar[()] = 4
     assert meaning(scalar) == 4

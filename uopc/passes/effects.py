@@ -244,7 +244,7 @@ class _Kernel:
         address = ix.substitute(at, filling.table)
         kept = _fill(bases, address, values, ix.TRUE, filling.opened(copies), nest.stores[0])
         before = (*before, *self.readers(nest.stores, env))
-        if any(self.in_place.crosses_threads(m) for m in self.in_place.written_by(nest)):
+        if any(self.in_place.crosses_threads(m) for m in self.in_place.written_by(nest.stores)):
             before = (UOp(Ops.BARRIER, (kept, *before)),)
         else:
             before = (kept, *before)
@@ -261,10 +261,12 @@ class _Kernel:
         return _end(done, storing.opened(copies))
 
     def readers(self, stores: Sequence[UOp], env: Env) -> Done:
-        """The ends of the closers that read what stores write, of those whose loops are open."""
+        """The ends of the closers that read what is written in place, of those whose loops are
+        open: before STOREs that do it."""
+        if not self.in_place.written_by(stores):
+            return ()
         found: dict[UOp, None] = {}
-        mine = {memory(s.src[0]) for s in stores}
-        for u in self.in_place.closers_of(mine, env.table.keys()):
+        for u in self.in_place.closers(env.table.keys()):
             self.value(u, env)
             versions, _ = self.built[_once(u, env)]
             found |= dict.fromkeys(done for m in versions for done in m.src[1:])

@@ -4,7 +4,8 @@ Here because: after `cooperate` (SHUFFLE is dear too), before `effects`, which g
 Before: LOAD(x) used by REDUCE(MAX) and by exp(x - max)
 After:  STAGE(REG) of LOAD(x), read by both
 
-One walk from the stores down: nests[u] is the closers whose loop bodies would evaluate u.  A dear
+One walk from the stores down: nests[u] is the closers whose loop bodies would evaluate u (ENDs of
+the same ranges share one).  A dear
 value with free UPCAST digits becomes STAGE(REG)
   iff it is a global LOAD (so that all loads are issued before the first use; GPU only), or
   iff two nests would evaluate it and no serial range is free in it (its array is then indexed by
@@ -30,19 +31,21 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
     order = toposort(root)
     nests: dict[UOp, dict[UOp, None]] = {u: {} for u in order}
     staged: dict[UOp, AddrSpace] = {}
+    lanes = hardware_ranges(root, AxisType.LOCAL)
+    same: dict[frozenset[UOp], UOp] = {}  # ENDs of the same ranges are one nest
     for u in reversed(order):
+        closer = same.setdefault(frozenset(u.src[1:]), u) if u.op is Ops.END else u
         closes = u.op in CLOSERS
         if not closes and u.op in DEAR and u.dtype is not dtypes.void:
-            space = _space(u, len(nests[u]) > 1, keep, batch_loads)
+            space = _space(u, len(nests[u]) > 1, keep, batch_loads, lanes)
             if space is not None:
                 staged[u] = space
                 closes = True
         for s in u.src:
             if closes:
-                nests[s][u] = None
+                nests[s][closer] = None
             else:
                 nests[s].update(nests[u])
-    lanes = hardware_ranges(root, AxisType.LOCAL)
     memo: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([memo[s] for s in u.src])
@@ -59,11 +62,13 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
     return memo[root]
 
 
-def _space(u: UOp, again: bool, keep: str, batch_loads: bool) -> AddrSpace | None:
+def _space(
+    u: UOp, again: bool, keep: str, batch_loads: bool, lanes: tuple[UOp, ...]
+) -> AddrSpace | None:
     load = u.op is Ops.LOAD and addrspace(u.src[0]) is AddrSpace.GLOBAL
     serial = any(r.arg.kind in SERIAL for r in free(u))
-    if load and again and serial and keep == "shared":
-        return AddrSpace.SHARED
+    if load and again and serial and keep == "shared" and all(r in free(u) for r in lanes):
+        return AddrSpace.SHARED  # each thread has elements of its own
     if not upcasts(free(u)):
         return None  # a variable does, as it stands
     if (load and batch_loads) or (keep != "none" and again and not serial):

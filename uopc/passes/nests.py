@@ -163,9 +163,9 @@ class InPlace:
             for s in u.src:
                 places.setdefault(s, set()).update(inside)
 
-    def closers_of(self, memories: Set[UOp], open_: Set[UOp]) -> list[UOp]:
-        """Closers that read one of the memories and can stand where these ranges are open."""
-        return [u for u in self._closers if self._below[u] & memories and _stands_in(u, open_)]
+    def closers(self, open_: Set[UOp]) -> list[UOp]:
+        """Closers that read what is written in place and can stand where these ranges are open."""
+        return [u for u in self._closers if _stands_in(u, open_)]
 
     def read_by(self, stores: Iterable[UOp], open_: Set[UOp]) -> set[UOp]:
         """What stores read by themselves, beside what closers do that stand in these ranges."""
@@ -183,8 +183,9 @@ class InPlace:
             stack += u.src
         return found
 
-    def written_by(self, nest: Nest) -> set[UOp]:
-        return {m for s in nest.all_stores() if (m := memory(s.src[0])) in self.writers}
+    def written_by(self, stores: Iterable[UOp]) -> set[UOp]:
+        """What STOREs write in place."""
+        return {m for s in stores if (m := memory(s.src[0])) in self.writers}
 
     def ordered(self, inside: list[Nest], open_: Set[UOp]) -> list[tuple[Nest, list[Nest]]]:
         """The nests of a level, each with those before it that read what it writes.
@@ -194,7 +195,7 @@ class InPlace:
         if not self.writers or len(inside) == 1:
             return [(nest, []) for nest in inside]
         reads = {nest: self.read_by(nest.all_stores(), open_) for nest in inside}
-        writes = {nest: self.written_by(nest) for nest in inside}
+        writes = {nest: self.written_by(nest.all_stores()) for nest in inside}
         left = list(inside)
         out: list[tuple[Nest, list[Nest]]] = []
         while left:

@@ -95,7 +95,7 @@ OVERLOADED = frozenset(
 OURS = frozenset(("args", "shared", "S", "W", "l", "me", "own", "warp", "thread", "traced"))
 #: names of parameters, values, loops and hardware ranges
 _OURS_TOO = (
-    r"(p|val|at|ok|seg|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
+    r"(p|val|at|ok|seg|end|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
     r"(u?int|float|double)[24]|(ptx|uopc)_.*"
 )
 _TAKEN = RESERVED | helpers.TEXTS.keys() | set(helpers.C_LIBRARY.values())
@@ -150,6 +150,8 @@ class Renderer:
         self.depth = 1
         self.names: dict[UOp, str] = {}
         self.counts: dict[str, int] = {}
+        #: what loops run to, where it is not their size
+        self.ends: dict[UOp, str] = {}
         self.used: dict[str, None] = {}
         self.memories: dict[UOp, str] = {}
         for item in program.walk():
@@ -525,7 +527,7 @@ class Renderer:
         kind = "long long" if self.wide(r) else "int"
         last = a.start + a.step * a.size
         step = f"++{name}" if a.step == 1 else f"{name} += {a.step}"
-        stay = f"{name} {'<' if a.step > 0 else '>'} {last}"
+        stay = f"{name} {'<' if a.step > 0 else '>'} {self.ends.get(r, last)}"
         self.put(f"for ({kind} {name} = {a.start}; {stay}; {step}) {{")
         self.depth += 1
         self.block(scope.items)

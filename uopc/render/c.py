@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 from uopc.dtype import SIGNED, UNSIGNED, AddrSpace, DType, dtypes
-from uopc.kernel import Dims, Launch, ProgramTree, Source
+from uopc.kernel import Dims, Launch, ProgramTree, Scope, Source
 from uopc.render import helpers
 from uopc.render.base import PRIMARY, UNARY, Renderer, Text
+from uopc.render.ends import guard_of
 from uopc.render.gcc import out_of_order
 from uopc.target import CPU, Target
-from uopc.uop.node import UOp, addrspace, prod, toposort
+from uopc.uop.node import UOp, addrspace, derive, prod, toposort
 from uopc.uop.ops import AxisType, Ops
+
+#: the text of a guard that holds wherever it is asked
+_HOLDS = "1"
 
 
 class CRenderer(Renderer):
@@ -39,6 +43,11 @@ class CRenderer(Renderer):
             return self.call(f"neg_{u.dtype.name}", x)
         return super().text(u)
 
+    def store(self, u: UOp) -> None:
+        if len(u.src) == 3 and self.names.get(u.src[2]) == _HOLDS:
+            u = derive(u, u.src[:2])
+        super().store(u)
+
     def cast(self, x: UOp, to: DType) -> Text:
         """Of (float)(int)x gcc makes a truncation, which keeps the sign of zero
         (-fno-trapping-math); what comes from an integer has none."""
@@ -52,11 +61,31 @@ class CRenderer(Renderer):
         """Where signed integers are added up, their memories are unsigned and what is read is cast:
         gcc 12 -O2 takes wrong lanes of several accumulators where (int)((unsigned)a + b) stands in
         a loop and (unsigned)a after it."""
+        if len(u.src) == 3 and self.names.get(u.src[1]) == _HOLDS:
+            u = derive(u, u.src[:1])
         text, binds = super().load(u)
         if not self.wraps or u.dtype not in SIGNED:
             return text, binds
         inside = text if binds >= UNARY else f"({text})"
         return f"({self.type_name(u.dtype)}){inside}", UNARY
+
+    def let(self, u: UOp) -> None:
+        if self.names.get(u) != _HOLDS:
+            super().let(u)
+
+    def scope(self, scope: Scope) -> None:
+        """A loop ends where the guard of all that it does ends."""
+        gate = guard_of(scope) if self.vectorised else None
+        if gate is None:
+            super().scope(scope)
+            return
+        r, text = scope.opener, self.expr(gate.src[1], 41)
+        name, size = self.fresh("end"), r.arg.size
+        kind = "long long" if self.wide(r) or gate.src[1].dtype.bits == 64 else "int"
+        self.put(f"const {kind} {name} = {text} < {size} ? {self.expr(gate.src[1], 11)} : {size};")
+        self.ends[r], self.names[gate] = name, _HOLDS
+        super().scope(scope)
+        del self.names[gate]
 
     def element_type(self, d: DType) -> str:
         return self.ctype[_UNSIGNED[d]] if self.wraps and d in SIGNED else super().element_type(d)

@@ -73,7 +73,7 @@ def batches(
 
 def flat(body: KernelBody) -> KernelBody | None:
     """The body over arrays of LENGTH elements; None where it is not flat."""
-    if body.errors is not None or any(o.last for o in body.outputs):
+    if body.errors is not None:
         return None
     n = max(prod(o.value.shape) for o in body.outputs)
     if n < 2 or any(prod(o.value.shape) != n for o in body.outputs):

@@ -98,8 +98,8 @@ class _Rebuild:
 class BodyMaker:
     """Bodies of groups, in launch order: an index is checked by the first kernel that uses it."""
 
-    def __init__(self, stores: Stores, in_place: dict[UOp, UOp], last: set[UOp]) -> None:
-        self.stores, self.in_place, self.last = stores, in_place, last
+    def __init__(self, stores: Stores, in_place: dict[UOp, UOp]) -> None:
+        self.stores, self.in_place = stores, in_place
         self.of = stores.grouping.of
         self.checked: set[tuple[UOp, int]] = set()
 
@@ -112,11 +112,8 @@ class BodyMaker:
         made: list[Output] = []
         for m in outputs:
             old = self.in_place.get(m)
-            if old is not None and old in held:
-                memory = held[old]
-            else:
-                memory = work.memory(m)
-            made.append(Output(new[m], memory, last=m in self.last))
+            memory = held[old] if old is not None and old in held else work.memory(m)
+            made.append(Output(new[m], memory))
         holds: list[UOp | None] = list(held)
         checks = [made for u, made in work.by_value if self._unchecked(u)]
         errors = None

@@ -110,9 +110,9 @@ class _Pairs:
 class Grouping:
     """Groups of a graph's anchors, in a topological order.
 
-    of: the group of each anchor; refused: how often each reason kept two groups apart; why:
-    (value, reader) -> the first such reason; column_sums: sums that could join the rows they are
-    over as partial sums (`uopc/schedule/partial.py`).
+    of: the group of each anchor; refused: how often each reason kept two groups apart; apart: the
+    first such reason that kept a value from a reader; column_sums: sums that could join the rows
+    that they are over as partial sums (`uopc/schedule/partial.py`).
     """
 
     def __init__(self, anchors: Anchors, fuse: bool = True) -> None:
@@ -120,7 +120,7 @@ class Grouping:
         self.of: dict[UOp, Group] = {}
         self.order = Order()
         self.refused: Counter[str] = Counter()
-        self.why: dict[tuple[UOp | None, UOp], str] = {}
+        self.apart: dict[UOp, str] = {}
         self.column_sums: set[UOp] = set()
         self._axis = count()
         self._old_readers: dict[UOp, list[UOp]] = defaultdict(list)
@@ -210,7 +210,8 @@ class Grouping:
         reason = self._try(a, b, shared)
         if reason:
             self.refused[reason] += 1
-            self.why.setdefault((via, b.members[-1]), reason)
+            if via is not None:
+                self.apart.setdefault(via, reason)
 
     def _accesses(self, a: Group, b: Group) -> Iterator[_Access]:
         for of, by in ((a, b), (b, a)):

@@ -2,10 +2,9 @@
 
 Here because: after stores are known; before the final order, which gets these edges.  A new version
 takes the memory of the old one iff nobody wants the old contents any more, no other version took
-it, every other kernel that reads the old contents can be placed before, and its own kernel reads
-them in time: the new value itself, and reductions that it waits for, each element where it is
-written; other nests of the same block anything that the block writes, since the update then comes
-last in its kernel.  Else it gets memory of its own.
+it, every other kernel that reads the old contents can be placed before, and its own kernel reads no
+element that another block writes.  (Inside a block the passes put every read before the write:
+`uopc/passes/in_place.py`.)  Else it gets memory of its own.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from uopc.uop.ops import Ops
 
 class Hazards:
     """in_place: {new version: the version whose memory it takes}; not_in_place: why not; needs:
-    {group: groups that stand before it}; last: updates that come last in their kernels."""
+    {group: groups that stand before it}."""
 
     def __init__(self, stores: Stores) -> None:
         self.stores, self.known = stores, stores.known
         self.of = stores.grouping.of
         self.in_place: dict[UOp, UOp] = {}
         self.not_in_place: dict[UOp, str] = {}
-        self.last: set[UOp] = set()
-        self._first: set[UOp] = set()  # what stands before updates that come last
         self.needs: dict[Group, set[Group]] = {
             g: {self.of[u] for u in stores.loads[g] if u in self.of} for g in stores.groups
         }
@@ -72,47 +69,34 @@ class Hazards:
             if g is mine:
                 if self.of.get(old) is mine:
                     return "its kernel also makes the old contents"
-                if why := self._reads_late(w, old, mine):
-                    return why
+                if self._reads_astray(w, old, mine):
+                    return "its kernel reads other elements of what it overwrites"
             elif self._waits(g, mine):
                 return "a reader of the old contents needs the new ones"
         return ""
 
-    def _reads_late(self, w: UOp, old: UOp, g: Group) -> str:
-        """Why g would read old contents after w has overwritten them; "" where it does not.
+    def _reads_astray(self, w: UOp, old: UOp, g: Group) -> bool:
+        """Does g read old contents where another block, or another iteration of w's own nest,
+        writes?
 
         Values without memory are computed in the nests of their readers, so what reads them reads
-        old contents too.
+        old contents too; those of the same nest, and reductions that w waits for, must read each
+        element where w writes it.
         """
         nest, before = self._nest(g, w), self._below(w, g)
-        carries: set[UOp] = set()
-        astray: set[UOp] = set()  # of those, what other threads of the block may read
-        others: set[UOp] = set()  # what stands in other nests, and so before w if that comes last
-        comes_last = False
+        elsewhere: set[UOp] = set()  # what may read other elements of the block
         for m in self.stores.needed[g]:  # producers first
             leaves = self.stores.resolved(m, g)
-            at = [i for u, i in leaves if u is old]
-            if not at and not any(u in carries for u, _ in leaves):
-                continue
             reduction = self.known.kind[m] is not Kind.VALUE
             mine = m is w or (m in before if reduction else self._nest(g, m) == nest)
-            mine = mine and not any(u in astray for u, _ in leaves)
-            if not all(self._same_place(g, m, i, w, None if mine else g.grid) for i in at):
-                return "its kernel reads other elements of what it overwrites"
-            if not reduction:
-                carries.add(m)
-            if not mine:
-                comes_last = True
+            if not mine or any(u in elsewhere for u, _ in leaves):
+                mine = False
                 if not reduction:
-                    astray.add(m)
-                if m not in before and (reduction or m in self.stores.stored):
-                    others.add(m)
-        if comes_last and (others & self.last or w in self._first):
-            return "two updates of one kernel read each other's old contents"
-        if comes_last:
-            self.last.add(w)
-            self._first |= others
-        return ""
+                    elsewhere.add(m)
+            along = None if mine else g.grid
+            if any(u is old and not self._same_place(g, m, at, w, along) for u, at in leaves):
+                return True
+        return False
 
     def _nest(self, g: Group, m: UOp) -> list[int]:
         return [x for x in g.axes[m][: len(m.shape)] if x != NONE]

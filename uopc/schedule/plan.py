@@ -100,7 +100,7 @@ def schedule(
     stores = Stores(grouping)
     hazards = Hazards(stores)
     order = _in_order(stores, hazards)
-    maker = BodyMaker(stores, hazards.in_place, hazards.last)
+    maker = BodyMaker(stores, hazards.in_place)
     made = [maker.make(g) for g in order]
     last = {memory_of(v): v for v in anchors.sequence if v.op is Ops.ASSIGN}
     own = frozenset(anchors.roots) | frozenset(last.values())

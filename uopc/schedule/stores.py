@@ -29,8 +29,9 @@ class Stores:
         self.grouping, self.known = grouping, grouping.anchors
         self.why = dict(self.known.why)
         self.outside = self._readers_outside()
-        asked = self.known.roots
-        self.stored: set[UOp] = {u for u in self.known.sequence if u in asked or self.outside[u]}
+        self.stored: set[UOp] = {
+            u for u in self.known.sequence if u in self.known.roots or self.outside[u]
+        }
         self._choose()
         self.groups: list[Group] = []
         self.needed: dict[Group, list[UOp]] = {}
@@ -39,8 +40,17 @@ class Stores:
             self._gather(g)
         for u in self.known.sequence:
             if u in self.stored:
-                default = "asked for" if u in asked else "an update" if u.op is Ops.ASSIGN else ""
-                self.why.setdefault(u, default or "read where the grid is another one")
+                self.why.setdefault(u, self._reason(u))
+
+    def _reason(self, u: UOp) -> str:
+        """Why u has memory, where nothing else was recorded, and the bytes that it costs."""
+        if u in self.known.roots:
+            return "asked for"
+        if u.op is Ops.ASSIGN:
+            return "an update"
+        apart = self.grouping.apart.get(u, "its reader has another grid")
+        readers = len(self.outside[u])
+        return f"{apart}: {self.known.nbytes[u] * (1 + readers)} bytes for {readers} readers"
 
     def _readers_outside(self) -> dict[UOp, set[Group]]:
         out: dict[UOp, set[Group]] = defaultdict(set)

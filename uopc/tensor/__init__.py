@@ -23,7 +23,7 @@ from uopc.tensor.create import (
     zeros_like,
 )
 from uopc.tensor.elementwise import maximum, minimum, where
-from uopc.tensor.engine import realize
+from uopc.tensor.engine import explain, realize
 from uopc.tensor.gradcheck import gradcheck, gradgradcheck
 from uopc.tensor.mode import enable_grad, grad_enabled, no_grad
 from uopc.tensor.movement import broadcast_tensors, cat, concat, stack
@@ -42,6 +42,7 @@ __all__ = [
     "empty",
     "empty_like",
     "enable_grad",
+    "explain",
     "eye",
     "from_numpy",
     "full",

@@ -18,7 +18,7 @@ from uopc.tensor import storage, watch
 from uopc.tensor.backward import Backward, check_gradient, copied, remember
 from uopc.tensor.base import Base, Operand, fresh, live, memory_of, wrap
 from uopc.tensor.elementwise import Elementwise
-from uopc.tensor.engine import read, realize, to_host
+from uopc.tensor.engine import explain, read, realize, to_host
 from uopc.tensor.indexing import Indexing
 from uopc.tensor.mode import grad_enabled
 from uopc.tensor.movement import Movement
@@ -78,6 +78,10 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         """Compute its elements now; itself."""
         realize(self)
         return self
+
+    def explain(self) -> str:
+        """The kernels that it would be computed by, with reasons: see `uopc.tensor.explain`."""
+        return explain(self)
 
     def contiguous(self) -> Self:
         """The same value; its elements have a memory of their own once they are computed.  (Views
@@ -230,12 +234,13 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         """Values where they are known: printing computes nothing."""
         grad = ", requires_grad=True" if self.requires_grad else ""
         about = f"dtype={self.dtype}, device={self.device}{grad}"
-        known = storage.located(self._u)
-        if known is None or self.size > _SHOWN:
-            lazy = "" if known is not None else ", not computed yet"
+        held = storage.located(self._u)
+        known = held is not None and storage.has_memory(held)
+        if held is None or not known or self.size > _SHOWN:
+            lazy = "" if known else ", not computed yet"
             return f"Tensor(shape={self.shape}, {about}{lazy})"
-        with np.printoptions(threshold=_SHOWN):
-            text = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        array = storage.memory(held).numpy().reshape(self.shape)
+        text = np.array2string(array, separator=", ", prefix="Tensor(", threshold=_SHOWN)
         return f"Tensor({text}, {about})"
 
 
@@ -249,6 +254,8 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray[Any, np.dtype[Any]]:
     """The data as a numpy array of a dtype that uopc has, contiguous."""
     if isinstance(data, Base):
         raise UsageError(f"Tensor at {here()}: of a Tensor? Use .clone(), .to() or .cast().")
+    if dtype is not None:
+        check_data(dtype)
     if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
         array = np.asarray(data)
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -256,7 +263,6 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray[Any, np.dtype[Any]]:
     else:
         array, given = _of_numbers(data, dtype)
     if dtype is not None and dtype is not given:
-        check_data(dtype)
         array = cast_array(array, given, dtype)
     return np.ascontiguousarray(array).reshape(array.shape)
 
@@ -277,8 +283,7 @@ def _of_numbers(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, np.dtyp
     if array.dtype.kind == "b":
         return array, dtypes.bool
     if array.dtype.kind == "f" and not _only_integers(data, array):
-        wide = dtype is dtypes.f64
-        return array if wide else array.astype(np.float32), dtypes.f64 if wide else dtypes.f32
+        return (array, dtypes.f64) if dtype else (array.astype(np.float32), dtypes.f32)
     if array.dtype.kind not in "iuOf":
         number_of(first, "Tensor")
     return _integers(np.asarray(data, object), dtype)

@@ -87,8 +87,8 @@ def read_items(u: UOp, key: Key, what: str) -> UOp:
     if key.has(Mask):
         raise UsageError(
             f"{what} at {here()}: how many elements a mask has is known only where it is computed, "
-            "and shapes must be known before. Use mask.where(x, other), x.masked_fill(mask, value),"
-            " or a mask on the host: x[mask.numpy()]."
+            "and shapes must be known before. Use where(mask, x, y), x.masked_fill(mask, v), or "
+            "a mask on the host: x[mask.numpy()]."
         )
     found = layout(key, what)
     u = read_spans(u, key.spans)
@@ -157,7 +157,7 @@ def _fitted(value: UOp, found: Layout, key: Key, what: str) -> UOp:
             shape = str((*found.shape[: found.at], "?", *found.shape[found.at + 1 :]))
             hint = (
                 " How many a mask has is known only where it is computed: give one value for all "
-                "of them, or use mask.where(values, x)."
+                "of them, or use where(mask, values, x)."
             )
         raise UsageError(
             f"{what} at {here()}: a value of shape {value.shape} does not broadcast to the "
@@ -193,7 +193,8 @@ def _last_written(key: Key, value: UOp, found: Layout, region: Shape) -> tuple[U
         first = move_axes(value, range(found.at, found.at + rank), range(rank))
         walks = [axis for axis, item in key.axes if isinstance(item, Span)]
         rows = first.reshape((prod(found.common), *(region[a] for a in walks)))
-        value = rows.gather((~0, *walks), winner)
+        sure = winner.maximum(0).minimum(prod(found.common) - 1)  # nothing to check there
+        value = rows.gather((~0, *walks), sure)
     return winner.ne(-1), value
 
 

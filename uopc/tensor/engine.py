@@ -6,12 +6,14 @@ can: a loss, its gradients and the optimiser's updates are a handful of kernels.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from uopc.errors import UsageError
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.executor import raise_errors
 from uopc.schedule.memory import Leaf, Result
@@ -27,6 +29,7 @@ from uopc.uop.ops import Ops
 _VIEWED = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.DETACH, Ops.CURVE)
 _PLANS_MAX = 512  # schedules that are kept for graphs that come again
 _plans: OrderedDict[tuple[Any, ...], Prepared] = OrderedDict()
+_lock = threading.Lock()
 
 
 def realize(*tensors: Base) -> None:
@@ -95,11 +98,24 @@ _CONSTANT = (Ops.CONST, Ops.IOTA)
 
 
 def schedule_of(*tensors: Base) -> Schedule:
-    """The kernels that `realize` would run for these tensors of one device, without running them."""
-    device = tensors[0].device
+    """The kernels that `realize` would run for these tensors, without compiling or running them.
+
+    Raises UsageError where there is nothing to compute, or tensors live on two devices.
+    """
+    devices = sorted({t.device for t in tensors})
+    if len(devices) != 1:
+        raise UsageError(f"a schedule is for tensors of one device, got {', '.join(devices)}.")
     roots = _wanted([base_of(t._u) for t in tensors])
-    roots, kept = _with_dependents(roots, set(tensors), device)
-    return _prepared(roots, kept, device)[0].plan
+    if not roots:
+        raise UsageError("nothing is left to compute: these tensors are in memory already.")
+    roots, kept = _with_dependents(roots, set(tensors), devices[0])
+    return _prepared(roots, kept, devices[0])[0].plan
+
+
+def explain(*tensors: Base) -> str:
+    """The kernels that these tensors would be computed by: for each, its bytes and why its results
+    are stored; then what was kept apart, and why.  Raises as `schedule_of` does."""
+    return schedule_of(*tensors).explain()
 
 
 # ---- one schedule
@@ -132,15 +148,17 @@ def _prepared(
     known = storage.becomes.get
     key, leaves = structure(roots, known, kept)
     whole = (key, device)
-    found = _plans.get(whole)
-    if found is None:
-        new_roots, new = canonical(roots, known, leaves)
-        still = frozenset(new[u] for u in kept if u in new)
-        found = _plans[whole] = Prepared(schedule(new_roots, target_of(device), still), device)
+    with _lock:
+        if (found := _plans.get(whole)) is not None:
+            _plans.move_to_end(whole)
+            return found, leaves
+    new_roots, new = canonical(roots, known, leaves)
+    still = frozenset(new[u] for u in kept if u in new)
+    made = Prepared(schedule(new_roots, target_of(device), still), device)
+    with _lock:
+        found = _plans.setdefault(whole, made)
         while len(_plans) > _PLANS_MAX:
             _plans.popitem(last=False)
-    else:
-        _plans.move_to_end(whole)
     return found, leaves
 
 
@@ -169,6 +187,8 @@ def _with_dependents(
             elif located in old:
                 kept.add(located)
     kept.update(u for u in old if storage.has_memory(u) and storage.memory(u) in storage.pinned)
+    if watch.current is None:  # a realised result draws again where it is differentiated later
+        kept.update(_first_version(t._u) for t in storage.companions.get(device, ()))
     depends: set[UOp] = set(old)
     for u in reachable(lazy, known):
         if known(u) is None and any(s in depends for s in u.src):
@@ -177,6 +197,13 @@ def _with_dependents(
     superseded = old.difference(lazy)
     more = [u for u in more if u not in superseded]
     return list(dict.fromkeys([*roots, *more])), frozenset(kept)
+
+
+def _first_version(u: UOp) -> UOp:
+    """The BUFFER below versions of a memory."""
+    while u.op in (Ops.ASSIGN, Ops.RESHAPE):
+        u = u.src[0]
+    return u
 
 
 def _bind(

@@ -16,9 +16,10 @@ from uopc.tensor.elements import read_items, signed, write_items
 from uopc.tensor.elementwise import Elementwise
 from uopc.tensor.keys import check_not_empty, leaf, plain, read_key
 from uopc.tensor.movement import insert_axis, positions
-from uopc.tensor.promote import broadcast_shapes, storable
+from uopc.tensor.promote import broadcast_shapes, scalar, storable
 from uopc.tensor.reduce import wide
 from uopc.uop.node import Shape, UOp, here, prod
+from uopc.uop.numbers import Array
 
 
 class Indexing(Elementwise):
@@ -43,13 +44,17 @@ class Indexing(Elementwise):
 
         key: as in reading; also a mask in a tensor, with one value for all of its elements.
         value: a tensor, number, array or list that broadcasts to the elements and goes into the
-        dtype (see `assign`).  Of an element that is named twice the last value stays.  Tensors made
-        from this one before keep their values.
+        dtype (see `assign`).  Tensors made from this one before keep their values.
+
+        Of an element that is named twice the last value stays.  With indices in a tensor every
+        element of the indexed axes looks through all of them for that, comparing integers; indices
+        that the host has (lists, arrays) are sorted out before.
         """
         read = read_key(self, key, "setitem")
         given = value
         if isinstance(value, (np.ndarray, list, tuple)):
-            given = fresh(type(self), leaf(np.asarray(value), self.device), self.device)
+            array = _host_values(value, self.dtype)
+            given = fresh(type(self), leaf(array, self.device), self.device)
         new = write_items(self._u, read, storable(given, self, "setitem"), "setitem")
         if new is not self._u:
             parents = [*read.tensors, given] if isinstance(given, Base) else read.tensors
@@ -155,6 +160,20 @@ class Indexing(Elementwise):
         wanted = insert_axis(signed(self._u), self.ndim, num_classes)
         same = wanted.eq(positions(wanted.shape, self.ndim).cast(dtypes.i64))
         return wrap(same.cast(dtype), self)
+
+
+def _host_values(value: Any, dtype: DType) -> Array:
+    """Values from the host to be stored as dtype.  Integers in lists have no dtype of their own:
+    where dtype cannot hold them UsageError is raised."""
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return array
+    if array.size == 0:
+        return array.astype(dtype.numpy)
+    if array.dtype.kind in "iu" and dtype.is_int:
+        for extreme in (array.min(), array.max()):
+            scalar(int(extreme), dtype, "setitem")
+    return array
 
 
 def _gathered(u: UOp, index: UOp, axis: int) -> UOp:

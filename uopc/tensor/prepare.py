@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from uopc.compiled import Kernel, Step
@@ -47,13 +48,10 @@ def target_of(device: str) -> Target:
 
 
 class Prepared:
-    """A schedule on a device: call it with the memories of its leaves."""
+    """A schedule on a device: run it with the memories of its leaves.  The first run compiles."""
 
     def __init__(self, plan: Schedule, device: str) -> None:
         self.plan, self.device = plan, device
-        self._launches: list[_One | _Several] = [
-            _One(k, device) if len(k.places) == 1 else _Several(k, device) for k in plan.launches
-        ]
         self._arena: Buffer | None = None
         self._views: dict[Temporary, Buffer] = {}
 
@@ -80,6 +78,13 @@ class Prepared:
         for launch in self._launches:
             launch.run([[memory(p) for p in places] for places in launch.places], listener)
         return [results[n] for n in sorted(results)]
+
+    @cached_property
+    def _launches(self) -> list[_One | _Several]:
+        return [
+            _One(k, self.device) if len(k.places) == 1 else _Several(k, self.device)
+            for k in self.plan.launches
+        ]
 
     def _temporaries(self) -> dict[Temporary, Buffer]:
         if not self.plan.arena_bytes:

@@ -204,9 +204,14 @@ def storable(value: Operand, like: Base, what: str) -> UOp:
 def fitting(value: Operand, like: Base, what: str) -> UOp:
     """The value in the dtype and shape of a tensor that it is to be stored in.
 
-    Raises UsageError as `storable` does, and where it would need another shape.
+    Raises UsageError as `storable` does, and where it does not repeat to that shape.
     """
-    return broadcast(storable(value, like, what), like.shape)
+    u = storable(value, like, what)
+    if broadcast_shapes(what, u.shape, like.shape) != like.shape:
+        raise UsageError(
+            f"{what} at {here()}: a value of shape {u.shape} does not fit into shape {like.shape}"
+        )
+    return broadcast(u, like.shape)
 
 
 def check_data(dtype: DType) -> None:

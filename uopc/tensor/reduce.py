@@ -20,9 +20,9 @@ from uopc.uop.combine import identity
 from uopc.uop.node import Shape, UOp, alu, here, prod
 from uopc.uop.ops import Combine, Ops
 
-#: elements that a running sum adds one by one; longer axes are cut into blocks of so many, and the
-#: sums of the blocks are run over in the same way
-BLOCK = 64
+#: elements that a running sum adds one by one: longer axes are cut into blocks of so many, whose
+#: totals are run over in the same way, but up to MANY of them at once, which saves a kernel
+BLOCK, MANY = 64, 512
 
 
 # ---- graphs
@@ -145,35 +145,41 @@ def running(u: UOp, op: Ops, axis: int) -> UOp:
     """Element i is the ADD or MUL of elements 0 to i along an axis; narrow floats in f32.
 
     Within blocks of BLOCK elements every element adds up its own predecessors; the totals of the
-    blocks are run over in the same way until one block holds them, and each block then adds the
-    total of those before it.  So n elements take about BLOCK * n additions and log(n)/log(BLOCK)
-    levels, and no sum is longer than BLOCK.  Later elements are left out by a choice, not by a
-    factor 0: a NaN spoils what comes after it and nothing before.
+    blocks are run over in the same way, and each block then adds the total of those before it.  So
+    n elements take about BLOCK * n additions in a few levels, and no sum is longer than MANY.
+    Later elements are left out by a choice, not by a factor 0: a NaN spoils what comes after it
+    and nothing before.
     """
     last = len(u.shape) - 1
     x = move_axes(wide(u) if u.dtype.is_float else u, (axis,), (last,))
     (nothing,) = identity(Combine[op.name], (x.dtype,))
     levels: list[tuple[UOp, int]] = []
-    while (n := x.shape[last]) > BLOCK:
+    while (n := x.shape[last]) > (MANY if levels else BLOCK):
         blocks = -(-n // BLOCK)
         full = pad_axis(x, last, 0, blocks * BLOCK - n, nothing)
         levels.append((full.reshape((*x.shape[:last], blocks, BLOCK)), n))
         x = levels[-1][0].reduce(op)
-    sums = _prefixes(x, op, nothing)
+    sums = _prefixes(insert_axis(x, last), n, op, nothing)
     for cut, n in reversed(levels):
-        blocks = cut.shape[last]
-        before = pad_axis(narrow(sums, last, 0, blocks - 1), last, 1, 0, nothing)
-        sums = alu(op, insert_axis(before, last + 1, BLOCK), _prefixes(cut, op, nothing))
-        sums = narrow(sums.reshape((*cut.shape[:last], blocks * BLOCK)), last, 0, n)
+        before = pad_axis(narrow(sums, last, 0, cut.shape[last] - 1), last, 1, 0, nothing)
+        sums = alu(op, _everywhere(before, last, BLOCK, n), _prefixes(cut, n, op, nothing))
     return move_axes(sums.cast(u.dtype), (last,), (axis,))
 
 
-def _prefixes(u: UOp, op: Ops, nothing: UOp) -> UOp:
-    """Each element of the last axis combined with all those before it, one by one."""
-    rank = len(u.shape)
-    square = insert_axis(u, rank - 1, u.shape[-1])
-    later = positions(square.shape, rank - 1) < positions(square.shape, rank)
-    return later.where(nothing, square).reduce(op)
+def _prefixes(blocks: UOp, n: int, op: Ops, nothing: UOp) -> UOp:
+    """Each of n elements (..., blocks, size) with those before it in its block, one by one."""
+    *lead, _, size = blocks.shape
+    axis = len(lead)
+    seen = _everywhere(blocks, axis, size, n)
+    place = positions(seen.shape, axis) % max(size, 1)
+    return (place < positions(seen.shape, axis + 1)).where(nothing, seen).reduce(op)
+
+
+def _everywhere(blocks: UOp, axis: int, size: int, n: int) -> UOp:
+    """The value of each block at all of its `size` elements, of which there are n together."""
+    many = insert_axis(blocks, axis + 1, size)
+    shape = (*blocks.shape[:axis], blocks.shape[axis] * size, *blocks.shape[axis + 1 :])
+    return narrow(many.reshape(shape), axis, 0, n)
 
 
 # ---- methods

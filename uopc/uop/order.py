@@ -5,6 +5,8 @@ version does not name.  Without the second rule a LOAD would stand next to its f
 come after the same registers were written again, or after a barrier that lets others write:
 
     x = c.load(acc.index(0)); c.store(acc.index(0), 0.0); c.store(y.index(t), x)
+
+A wide LOAD takes the STORE along that copies it: it has no name that could keep it.
 """
 
 from __future__ import annotations
@@ -58,6 +60,11 @@ class _Emission:
         self.missing: dict[UOp, int] = {}
         self.waiting: dict[UOp, list[UOp]] = {}
         self.ready: dict[UOp, list[UOp]] = {}
+        self.copied = {
+            u.src[1]: u
+            for u in order
+            if u.op is Ops.STORE and u.arg is not None and _is_wide(u.src[1])
+        }
         nearest = _nearest_stops(order)
         for load in loads:
             stops = nearest[load]
@@ -68,7 +75,7 @@ class _Emission:
                 self._is_ready(load)
 
     def _is_ready(self, load: UOp) -> None:
-        self.ready.setdefault(memory(load.src[0]), []).append(load)
+        self.ready.setdefault(memory(load.src[0]), []).append(self.copied.get(load, load))
 
     def run(self, roots: Sequence[UOp]) -> list[UOp]:
         self._walk(roots)
@@ -97,6 +104,10 @@ class _Emission:
             self.missing[load] -= 1
             if not self.missing[load]:
                 self._is_ready(load)
+
+
+def _is_wide(u: UOp) -> bool:
+    return u.op is Ops.LOAD and u.arg is not None
 
 
 def _nearest_stops(order: list[UOp]) -> dict[UOp, frozenset[UOp]]:

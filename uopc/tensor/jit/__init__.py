@@ -87,7 +87,8 @@ class Jit(Generic[P, R]):
         result, capture = record(self._name, self._function, call, rehearsal)
         if capture is not None:
             self._captures.setdefault(call.key, []).append(capture)
-            self._count(call)
+            if not capture.fixed:  # those are soon replaced, through no fault of the caller
+                self._count(call)
         return result
 
     def _count(self, call: Call) -> None:

@@ -21,7 +21,7 @@ from weakref import WeakSet, WeakValueDictionary
 from uopc.runtime.buffer import Buffer
 from uopc.tensor import storage
 from uopc.tensor.backward import remember
-from uopc.tensor.base import Base, fresh
+from uopc.tensor.base import Base, fresh, memory_of
 from uopc.tensor.core import Tensor
 from uopc.tensor.engine import realize
 from uopc.uop.node import Shape, UOp
@@ -47,6 +47,11 @@ class User:
     argument: int | None = None
     tensor: weakref.ref[Base] | None = None
     gradient: bool = False
+
+    @property
+    def who(self) -> tuple[int | None, int, bool]:
+        """What equal users share."""
+        return self.argument, id(None if self.tensor is None else self.tensor()), self.gradient
 
     @property
     def gone(self) -> bool:
@@ -79,8 +84,8 @@ class Place:
 
     def join(self, users: Sequence[User]) -> None:
         """These tensors have its value now; it is theirs too from now on."""
-        new = {(u.argument, u.tensor, u.gradient) for u in users}
-        others = [u for u in self.users if (u.argument, u.tensor, u.gradient) not in new]
+        new = {u.who for u in users}
+        others = [u for u in self.users if u.who not in new]
         self.users = [*others, *users]
 
     def current(self, arguments: Arguments) -> bool:
@@ -101,6 +106,8 @@ class Place:
         if not found or any(t.device != self.memory.device for t in found):
             raise Stale
         realize(*found)
+        for tensor in found:
+            give_memory(tensor)
         nodes = {storage.located(t._u) for t in found}
         node = nodes.pop()
         if nodes or node is None:
@@ -124,9 +131,7 @@ class Place:
             user.value = node.reshape(user.shape)
             tensor = user.find(arguments)
             if tensor is not None:
-                tensor._u = user.value
-                if tensor.requires_grad:
-                    remember(tensor)
+                rename(tensor, user.value)
         del node
         self.counts = self._references()
 
@@ -223,6 +228,24 @@ def keep_others(memories: set[int], ours: set[UOp]) -> None:
     for node, memory in storage.held():
         if id(memory) in memories and node not in ours:
             storage.put(node, copy_of(memory))
+
+
+def give_memory(tensor: Base) -> None:
+    """A computed tensor that is a view gets its elements in order, in a memory of its own."""
+    if storage.located(tensor._u) is None:
+        held = memory_of(storage.place(tensor.device, tensor.dtype, tensor.shape))
+        assert held is not None
+        new = held.assign(tensor._u.reshape(held.shape)).reshape(tensor.shape)
+        copy = fresh(Tensor, new, tensor.device)
+        realize(copy)
+        rename(tensor, copy._u)
+
+
+def rename(tensor: Base, value: UOp) -> None:
+    """Let another graph of the same value be the tensor's."""
+    tensor._u = value
+    if tensor.requires_grad:
+        remember(tensor)
 
 
 def copy_of(memory: Buffer) -> Buffer:

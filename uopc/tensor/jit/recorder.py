@@ -210,6 +210,12 @@ class Recorder(Rehearsal):
         if self.mine:
             self.guards.append(Guard(weakref.ref(holder), attribute, getattr(holder, attribute)))
 
+    def touch(self, node: UOp | None) -> None:
+        """The memory of this BUFFER is read by what is left of the call."""
+        if node is not None:
+            memory = storage.memory(node)
+            self.touched[id(memory)] = memory
+
     def forget(self) -> None:
         """Drop what was known of tensors from before the call: nothing here holds their values."""
         self.seen.clear()

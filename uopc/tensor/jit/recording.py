@@ -17,7 +17,6 @@ from uopc.errors import JitError
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.graph import Replay
 from uopc.tensor import storage
-from uopc.tensor.backward import remember
 from uopc.tensor.base import Base, fresh, live, memory_of
 from uopc.tensor.core import Tensor
 from uopc.tensor.engine import realize
@@ -28,6 +27,7 @@ from uopc.tensor.jit.places import Output, Place, User
 from uopc.tensor.jit.recorder import Recorder, Rehearsal, Seen, home
 from uopc.tensor.watch import listening
 from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
 
 
 def rehearse(name: str, function: Callable[..., Any], call: Call) -> tuple[Any, Rehearsal]:
@@ -105,9 +105,15 @@ class _Left:
         left = cls(recorder, call, like, list(made))
         gradients = [t.grad for seen, t in left.leaves if t.grad is not seen.gradient_now()]
         new = [t for t in (*made, *gradients) if t is not None and not recorder.of(t)]
+        recorder.scheduling([t._u for t in new])  # some may have been there before
         realize(*new, *recorder.still_changed())
         for t in new:
-            _give_memory(t)
+            places.give_memory(t)
+            recorder.touch(home(t._u))
+        for seen in recorder.seen.values():
+            tensor = seen.tensor()
+            if tensor is not None and tensor._u is not seen.value:
+                recorder.touch(home(tensor._u))
         return left
 
     def captured(self) -> tuple[Any, Capture | None]:
@@ -173,7 +179,7 @@ class _Left:
             return User(shape, value, argument=at), tensor
         if owner is not None:
             user = User(shape, value, tensor=weakref.ref(owner), gradient=True)
-            return user, tensor or fresh(Tensor, seen.value, owner.device)
+            return user, fresh(Tensor, seen.value, owner.device) if tensor is None else tensor
         return User(shape, value, tensor=seen.tensor), tensor
 
     def _place(self, group: Sequence[_Part]) -> Place:
@@ -283,10 +289,10 @@ def _check_leaves(name: str, call: Call) -> None:
 
 
 def _own_memories(tensors: Sequence[Tensor]) -> None:
-    """Give each argument a memory that no other tensor shares."""
-    realize(*tensors)
+    """Give each argument a memory that no other tensor shares, and compute updates that are due."""
+    realize(*tensors, *[t for t in list(live) if _due(t)])
     for t in tensors:
-        _give_memory(t)
+        places.give_memory(t)
     holders: dict[UOp, set[int]] = {}
     for other in list(live):
         node = home(other._u)
@@ -300,20 +306,10 @@ def _own_memories(tensors: Sequence[Tensor]) -> None:
             holders[node].discard(id(t))
             own = storage.new_buffer(t.device, node.dtype, node.shape)
             storage.put(own, places.copy_of(memory))
-            _set(t, own.reshape(t.shape))
+            places.rename(t, own.reshape(t.shape))
 
 
-def _give_memory(t: Base) -> None:
-    """A computed tensor that is a view gets its elements in order."""
-    if storage.located(t._u) is None:
-        held = memory_of(storage.place(t.device, t.dtype, t.shape))
-        assert held is not None
-        copy = fresh(Tensor, held.assign(t._u.reshape(held.shape)).reshape(t.shape), t.device)
-        realize(copy)
-        _set(t, copy._u)
-
-
-def _set(t: Base, value: UOp) -> None:
-    t._u = value
-    if t.requires_grad:
-        remember(t)
+def _due(t: Base) -> bool:
+    """Is its newest version not computed yet?"""
+    version = memory_of(t._u)
+    return version is not None and version.op is Ops.ASSIGN and storage.located(version) is None

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+from ml_dtypes import finfo
+
 from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
 from uopc.tensor import random, watch
@@ -131,7 +133,7 @@ class RMSNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *shape) to the same shape."""
         axes = _last_axes(x, self.shape, "RMSNorm")
-        eps = _EPSILON[x.dtype] if self.eps is None else self.eps
+        eps = float(finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
         y = x * ((x * x).mean(axes, keepdim=True) + eps).rsqrt()
         return y if self.weight is None else y * self.weight
 
