@@ -61,7 +61,7 @@ def arctan(x: Decimal) -> Decimal:
     terms, power, n = Decimal(0), x, 0
     while abs(power) > TINY:
         terms, power, n = terms + (-1) ** n * power / (2 * n + 1), power * x * x, n + 1
-    return terms * 2**halvings
+    return Decimal(2**halvings) * terms
 
 
 def erf(x: Decimal) -> Decimal:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from mlp_step import BATCH, Training
 from uopc.runtime.buffer import synchronize
-from uopc.tensor import Tensor, jit
+from uopc.tensor import Tensor
+from uopc.tensor.jit import jit
 
 DEVICE = "cuda"
 

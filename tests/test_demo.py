@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.commands import environment, own_cache, plain
-from uopc import demo, printing
+from uopc import demo, demo_training, printing
 from uopc.demo import Digits, Outcome, Ran, Reference, digits, reference, run_on
 from uopc.errors import ToolchainError, UsageError
 from uopc.pipeline import compile
@@ -37,6 +37,11 @@ def few() -> Digits:
 @pytest.fixture(scope="module")
 def wanted(few: Digits) -> Reference:
     return reference(few)
+
+
+@pytest.fixture(autouse=True)
+def _a_short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_training, "STEPS", 25)
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -153,7 +158,47 @@ def test_a_wrong_class_is_seen(wanted: Reference) -> None:
     assert demo.compare_nearest(got, wanted).words == "1 of 40 differ"
 
 
+# ---- the network
+def test_the_network_learns_the_digits() -> None:
+    trained = demo_training.train(digits().parts, steps=140)
+    assert len(trained.losses) == 140 and 2.2 < trained.losses[0] < 2.4
+    assert max(trained.losses[-10:]) < 0.7
+    assert 0.89 < trained.accuracy < 0.95
+    assert trained.kernels.startswith("4 kernels, ")
+
+
+def test_training_twice_gives_the_same(few: Digits) -> None:
+    first, second = (demo_training.train(few.parts, steps=10) for _ in range(2))
+    assert first.losses == second.losses and first.accuracy == second.accuracy
+
+
+def test_batches_are_whole_passes_in_random_order() -> None:
+    rows = np.concatenate(demo_training.batches(count=320, steps=10))
+    assert sorted(rows[:320]) == sorted(rows[320:]) == list(range(320))
+    assert rows[:320].tolist() != rows[320:].tolist()
+
+
 # ---- what is printed
+def test_it_shows_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "cpu")
+    out, text = plain()
+    assert demo.demo(out, FEW) == 0
+    said = text.getvalue()
+    assert "A network on the same digits, with Tensor on the cpu" in said
+    assert re.search(r"of 256 and 128, 25 steps of 64 images, RMSprop: \S+ m?s with", said)
+    losses = [float(n) for n in re.findall(r"\d\.\d\d", re.search(r"loss  (.*)", said)[1])]  # type: ignore[index]  # it is there
+    assert len(losses) == 3 and losses[0] > losses[-1]
+    assert re.search(r"^  4 kernels, \d+ bytes moved", said, re.M)
+    assert re.search(r"^\d+\.\d% of the test images are right\.$", said, re.M)
+
+
+def test_without_native_kernels_there_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "emulated")
+    out, text = plain()
+    assert demo.demo(out, FEW) == 0
+    assert "A network" not in text.getvalue()
+
+
 def test_it_shows_kernels_devices_and_accuracy(
     monkeypatch: pytest.MonkeyPatch, wanted: Reference
 ) -> None:

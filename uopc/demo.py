@@ -1,4 +1,5 @@
-"""The demo: handwritten digits classified by the nearest class mean, in three kernels of ours.
+"""The demo: handwritten digits classified by the nearest class mean, in three kernels of ours, and
+by a network that is trained on them (`demo_training.py`).
 
 The mean image of each class comes from the first images, the squared distance of each remaining
 image to each mean follows, and the nearest mean is the answer.  numpy does the same beside it, and
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from rich.console import Console
 
+from uopc import demo_training
 from uopc.dtype import dtypes
 from uopc.errors import ToolchainError, UopcError, UsageError
 from uopc.pipeline import Kernel, compile
@@ -283,6 +285,7 @@ def demo(out: Console, count: int = IMAGES) -> int:
     """Run the demo on the first `count` images and print it.
 
     Returns 0 where at least one device is usable and each that is agrees with numpy, else 1.
+    The network is trained where native kernels can be made.
     """
     data = digits(count)
     train, _, test, _ = data.parts
@@ -307,7 +310,11 @@ def demo(out: Console, count: int = IMAGES) -> int:
     for state in states:
         if not state.usable:
             paragraph(out, f"Not run on {state.name}: {state.detail}")
-    return _verdict(out, outcomes, wanted)
+    code = _verdict(out, outcomes, wanted)
+    if demo_training.DEVICE in usable:
+        out.print()
+        demo_training.show(out, demo_training.train(data.parts, demo_training.STEPS))
+    return code
 
 
 def _print_kernel(out: Console, name: str, kernel: Kernel) -> None:

@@ -16,7 +16,7 @@ from uopc.faults import BoundsError, RaceError, UninitialisedError, UnwrittenErr
 from uopc.opts import Opts
 from uopc.passes.segments import Segmented, segment_opts, segments
 from uopc.pipeline import emulate, lower, render_cuda, render_native
-from uopc.runtime import nvrtc
+from uopc.runtime import cuda, nvrtc
 from uopc.runtime.emulated import RunOptions
 from uopc.runtime.program import Program
 from uopc.runtime.segments import Chunks, count_for
@@ -227,6 +227,19 @@ def test_nvrtc_takes_it(name: str, target: str) -> None:
     source = render_cuda(lower(kernel.root, segment_opts(kernel, True)), "update", target)
     used = nvrtc.compile_cubin(source, "update", source.target).resources
     assert not used.spills and used.stack_bytes == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_gives_the_same(name: str, sizes: tuple[int, ...], rng: np.random.Generator) -> None:
+    case, kernel = CASES[name], made(name, count_for(sizes, LENGTH))
+    x = Arrays(kernel, sizes, rng)
+    loops = lower(kernel.root, segment_opts(kernel, True))
+    source, flat = render_cuda(loops, "update", cuda.device_target()), x.copies()
+    arguments = x.arguments(flat)
+    cuda.run_cuda(source, "update", None, None, *(arguments[p.slot] for p in source.params))
+    x.assert_written(flat, case)
 
 
 # ---- what the checked emulator finds

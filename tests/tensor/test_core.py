@@ -184,10 +184,12 @@ def test_assignments_that_are_none() -> None:
     x = tensor([1, 2])
     with pytest.raises(UsageError, match="f32 does not go into i32"):
         x.assign(tensor([1.5, 2.5]))
-    with pytest.raises(UsageError, match="300 does not fit i8|1.5 is not a whole number"):
+    with pytest.raises(UsageError, match=r"1\.5 is not a whole number"):
         x.assign(1.5)
     with pytest.raises(UsageError, match=r"assign at test_core.py.*\(3,\)"):
         x.assign(tensor([1, 2, 3]))
+    with pytest.raises(UsageError, match=r"shape \(2, 2\) does not fit into shape \(2,\)"):
+        x.assign(tensor([[1, 2], [3, 4]]))
     with pytest.raises(UsageError, match=r"lives on cpu, the value on emulated"):
         x.assign(Tensor([1, 2], device="emulated"))
 

@@ -47,7 +47,7 @@ def want(a: DType, b: DType) -> DType | None:
 def test_the_table(a: DType) -> None:
     for b in DATA:
         if (wanted := want(a, b)) is None:
-            with pytest.raises(UsageError, match="fp8 is storage|no integer dtype holds both"):
+            with pytest.raises(UsageError, match=r"fp8 is storage|no integer dtype holds both"):
                 promote(a, b)
         else:
             assert promote(a, b) is promote(b, a) is result_type(a, b) is wanted
@@ -103,13 +103,15 @@ def test_a_bound_beyond_2_to_the_53() -> None:
 
 def test_operands_that_are_none() -> None:
     t = full((2,), 1.0, device="cpu")
-    with pytest.raises(UsageError, match="add at test_promote.py.*got str"):
+    with pytest.raises(UsageError, match=r"add at test_promote\.py.*got str"):
         t + "1"  # type: ignore[operator]  # a user's mistake
     with pytest.raises(UsageError, match=r"got ndarray. Make it a tensor"):
         np.ones(2) + t
     with pytest.raises(UsageError, match="beyond every float"):
         t + 10**400
-    assert (t == None) is False  # noqa: E711  (what == does with anything else)
+    other: object = None
+    same: object = t == other
+    assert same is False  # as == does with anything else
     with pytest.raises(UsageError, match="cast it first"):
         t + full((2,), 1.0, dtypes.f8e4m3, device="cpu")
 

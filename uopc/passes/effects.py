@@ -33,7 +33,7 @@ from uopc.passes.walk import recurse
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity, step
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, derive, inherit, memory, prod, toposort, tuple_of
+from uopc.uop.node import UOp, derive, inherit, prod, toposort, tuple_of
 from uopc.uop.ops import (
     Atomic,
     AtomicArg,

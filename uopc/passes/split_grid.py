@@ -116,13 +116,17 @@ def _guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
 
 
 def _gate(value: UOp, inside: UOp) -> UOp:
+    """The value with LOADs under one more gate, those in addresses of others too."""
     mine = free(inside)
-    table = {}
+    memo: dict[UOp, UOp] = {}
     for u in toposort(value):
-        if u.op is Ops.LOAD and not free(u).isdisjoint(mine):
-            other = u.src[2] if len(u.src) == 3 else UOp.const(0, u.dtype)
-            table[u] = derive(u, (u.src[0], ix.conj(inside, *u.src[1:2]), other))
-    return replace(value, table)
+        src = tuple([memo[s] for s in u.src])
+        new = u if src == u.src else ix.remake(u, src)
+        if new.op is Ops.LOAD and not free(u).isdisjoint(mine):
+            other = new.src[2] if len(new.src) == 3 else UOp.const(0, u.dtype)
+            new = derive(new, (new.src[0], ix.conj(inside, *new.src[1:2]), other))
+        memo[u] = new
+    return memo[value]
 
 
 def _first_opts(opts: Opts, axis: int, number: dict[int, int]) -> Opts:

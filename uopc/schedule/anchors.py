@@ -80,7 +80,8 @@ class Anchors:
     def _find(self) -> None:
         for u in self.order:
             self._measure(u)
-            if not self.size[u] or u.op in (Ops.BUFFER, *_CONSTANT) or u.dtype.itemsize == 0:
+            constant = u.op in _CONSTANT and u not in self.roots
+            if not self.size[u] or u.op is Ops.BUFFER or constant or u.dtype.itemsize == 0:
                 continue
             kind = self._kind_of(u)
             if kind is not None:

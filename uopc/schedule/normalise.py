@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from uopc.dtype import DType
+from uopc.dtype import DType, dtypes
 from uopc.schedule.picks import picked
-from uopc.uop.infer import Shape
+from uopc.uop.infer import Shape, prod
 from uopc.uop.node import UOp, derive, inherit
 from uopc.uop.ops import ELEMENTWISE, Ops, ParamArg
 
@@ -76,6 +76,8 @@ def canonical(
             new[u] = leaf_buffer(slot[u], u.arg.dtype, u.arg.shape)
         elif u.op in (Ops.DETACH, Ops.CURVE):
             new[u] = new[u.src[0]]
+        elif not prod(u.shape) and u.dtype is not dtypes.void:  # no elements: nothing to compute
+            new[u] = inherit(UOp.const(0, u.dtype, u.shape), u)
         else:
             new[u] = picked(narrowed(u, tuple([new[s] for s in u.src])))
     return [new[r] for r in roots], new

@@ -31,6 +31,9 @@ from uopc.tensor.promote import result_type
 from uopc.tensor.random import manual_seed, rand, randint, randn
 from uopc.tensor.storage import default_device, set_default_device
 
+from uopc.tensor import nn, optim  # isort: skip  (they stand on all of the above)
+from uopc.tensor.jit import jit  # isort: skip
+
 __all__ = [
     "Tensor",
     "arange",
@@ -52,12 +55,15 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "linspace",
+    "jit",
     "manual_seed",
     "maximum",
     "minimum",
+    "nn",
     "no_grad",
     "ones",
     "ones_like",
+    "optim",
     "rand",
     "randint",
     "randn",

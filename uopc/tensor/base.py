@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
+import numpy as np
+
 from uopc.dtype import DType
 from uopc.errors import UsageError
 from uopc.tensor.mode import grad_enabled
 from uopc.uop.node import Shape, UOp, here, prod
 from uopc.uop.ops import Ops
 
-#: what an operator takes beside a tensor: Python's numbers are weak, see promote.py
-Operand: TypeAlias = "Base | bool | int | float"
+#: what an operator takes beside a tensor: numbers of Python and numpy are weak, see promote.py
+Operand: TypeAlias = "Base | bool | int | float | np.number[Any] | np.bool_"
 T = TypeVar("T", bound="Base")
 
 

@@ -18,7 +18,7 @@ from uopc.tensor import storage, watch
 from uopc.tensor.backward import Backward, check_gradient, copied, remember
 from uopc.tensor.base import Base, Operand, fresh, live, memory_of, wrap
 from uopc.tensor.elementwise import Elementwise
-from uopc.tensor.engine import explain, read, realize, to_host
+from uopc.tensor.engine import base_of, explain, read, realize, to_host
 from uopc.tensor.indexing import Indexing
 from uopc.tensor.mode import grad_enabled
 from uopc.tensor.movement import Movement
@@ -234,13 +234,12 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         """Values where they are known: printing computes nothing."""
         grad = ", requires_grad=True" if self.requires_grad else ""
         about = f"dtype={self.dtype}, device={self.device}{grad}"
-        held = storage.located(self._u)
-        known = held is not None and storage.has_memory(held)
-        if held is None or not known or self.size > _SHOWN:
+        held = storage.located(base_of(self._u))
+        known = held is not None and storage.has_memory(held) and watch.current is None
+        if not known or self.size > _SHOWN:
             lazy = "" if known else ", not computed yet"
             return f"Tensor(shape={self.shape}, {about}{lazy})"
-        array = storage.memory(held).numpy().reshape(self.shape)
-        text = np.array2string(array, separator=", ", prefix="Tensor(", threshold=_SHOWN)
+        text = np.array2string(to_host(self), separator=", ", prefix="Tensor(", threshold=_SHOWN)
         return f"Tensor({text}, {about})"
 
 

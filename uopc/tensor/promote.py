@@ -133,8 +133,8 @@ def operands(what: str, *given: Operand, floats: bool = False) -> list[UOp]:
     floats: integers and bools become floats.  Raises UsageError where dtypes or shapes do not go
     together, or none of them is a tensor.
     """
-    tensors = [x for x in given if isinstance(x, Base)]
-    numbers = [None if isinstance(x, Base) else number_of(x, what) for x in given]
+    parts = [x if isinstance(x, Base) else number_of(x, what) for x in given]
+    tensors = [x for x in parts if isinstance(x, Base)]
     if not tensors:
         raise UsageError(f"{what} at {here()}: at least one operand must be a Tensor")
     dtype, shape = tensors[0].dtype, tensors[0].shape
@@ -143,14 +143,14 @@ def operands(what: str, *given: Operand, floats: bool = False) -> list[UOp]:
             dtype = promote(dtype, t.dtype, what)
         if t.shape != shape:
             shape = broadcast_shapes(what, shape, t.shape)
-    for n in numbers:
-        if n is not None:
-            dtype = weak_dtype(dtype, n)
+    for x in parts:
+        if not isinstance(x, Base):
+            dtype = weak_dtype(dtype, x)
     if floats and not dtype.is_float:
         dtype = DEFAULT_FLOAT
     return [
-        broadcast(x._u.cast(dtype), shape) if isinstance(x, Base) else scalar(n, dtype, what)
-        for x, n in zip(given, numbers, strict=True)
+        broadcast(x._u.cast(dtype), shape) if isinstance(x, Base) else scalar(x, dtype, what)
+        for x in parts
     ]
 
 

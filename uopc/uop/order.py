@@ -6,7 +6,7 @@ come after the same registers were written again, or after a barrier that lets o
 
     x = c.load(acc.index(0)); c.store(acc.index(0), 0.0); c.store(y.index(t), x)
 
-A wide LOAD takes the STORE along that copies it: it has no name that could keep it.
+A wide LOAD takes the STORE along that copies it, where that may be: it has no name to keep it by.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class _Emission:
     def __init__(self, order: list[UOp], loads: list[UOp]) -> None:
         self.out: list[UOp] = []
         self.seen: set[UOp] = set()
+        self.put: set[UOp] = set()
         self.missing: dict[UOp, int] = {}
         self.waiting: dict[UOp, list[UOp]] = {}
         self.ready: dict[UOp, list[UOp]] = {}
@@ -65,9 +66,9 @@ class _Emission:
             for u in order
             if u.op is Ops.STORE and u.arg is not None and _is_wide(u.src[1])
         }
-        nearest = _nearest_stops(order)
+        self.stops = _nearest_stops(order)
         for load in loads:
-            stops = nearest[load]
+            stops = self.stops[load]
             self.missing[load] = len(stops)
             for s in stops:
                 self.waiting.setdefault(s, []).append(load)
@@ -75,7 +76,12 @@ class _Emission:
                 self._is_ready(load)
 
     def _is_ready(self, load: UOp) -> None:
-        self.ready.setdefault(memory(load.src[0]), []).append(self.copied.get(load, load))
+        self.ready.setdefault(memory(load.src[0]), []).append(load)
+
+    def _with_copy(self, load: UOp) -> UOp:
+        """The STORE that copies a wide LOAD, if nothing is missing above it; else the LOAD."""
+        copy = self.copied.get(load)
+        return load if copy is None or not self.stops[copy] <= self.put else copy
 
     def run(self, roots: Sequence[UOp]) -> list[UOp]:
         self._walk(roots)
@@ -98,8 +104,10 @@ class _Emission:
     def _put(self, u: UOp) -> None:
         if u.op in EFFECTS:
             for m in [m for m in self.ready if overtakes(u, m)]:
-                self._walk(self.ready.pop(m))  # no effect is above them: one level deep
+                ready = [self._with_copy(load) for load in self.ready.pop(m)]
+                self._walk(ready)  # no effect is above them: not deep
         self.out.append(u)
+        self.put.add(u)
         for load in self.waiting.pop(u, ()):
             self.missing[load] -= 1
             if not self.missing[load]:

@@ -1,7 +1,7 @@
 """The user's file and line: where a node was written, for messages and for comments in sources.
 
-Frames of `node.py` and `cursor.py` are what the user called; those of `uopc/examples` are a user's;
-any other frame of the package is a pass.
+Frames of `node.py`, `cursor.py` and `uopc/tensor` are what the user called; those of `uopc/examples`
+are a user's; any other frame of the package is a pass.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Origin: TypeAlias = tuple[str, int]
 ORIGINS = 3
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _EXAMPLES = _PACKAGE + "examples"
+_TENSOR = _PACKAGE + "tensor/"
 _OPERATORS = frozenset(
     (
         *(str(Path(__file__).with_name(name)) for name in ("node.py", "cursor.py")),
@@ -31,11 +32,15 @@ _OPERATORS = frozenset(
 def user_frame(depth: int) -> tuple[Origin, ...]:
     """The line outside uopc that called this module; () where a pass of ours did."""
     frame = sys._getframe(depth)
-    while frame is not None and frame.f_code.co_filename in _OPERATORS:
+    while frame is not None and _is_called(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None or _is_ours(frame.f_code.co_filename):
         return ()
     return ((frame.f_code.co_filename, frame.f_lineno),)
+
+
+def _is_called(file: str) -> bool:
+    return file in _OPERATORS or file.startswith(_TENSOR)
 
 
 def _is_ours(file: str) -> bool:

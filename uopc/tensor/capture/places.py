@@ -80,7 +80,7 @@ class Place:
     node: UOp | None
     users: list[User] = field(default_factory=list)
     written: bool = False
-    counts: list[int] = field(default_factory=list)
+    counts: tuple[int, ...] = ()
 
     def join(self, users: Sequence[User]) -> None:
         """These tensors have its value now; it is theirs too from now on."""
@@ -89,10 +89,10 @@ class Place:
         self.users = [*others, *users]
 
     def current(self, arguments: Arguments) -> bool:
-        """Has it the value of its users?"""
+        """Has it the value of its users?  (A gradient is another tensor after each call.)"""
         for user in self.users:
-            found = user.find(arguments)
-            if found is None or found._u is not user.value:
+            found = arguments[user.argument or 0] if user.tensor is None else user.tensor()
+            if found is None or found._u is not user.value or user.gradient:
                 return False
         return True
 
@@ -152,8 +152,11 @@ class Place:
             self.adopt(arguments)
             _keep(old, self.memory)
 
-    def _references(self) -> list[int]:
-        return [getrefcount(self.node), *[getrefcount(user.value) for user in self.users]]
+    def _references(self) -> tuple[int, ...]:
+        users = self.users
+        if len(users) == 1:
+            return getrefcount(self.node), getrefcount(users[0].value)
+        return getrefcount(self.node), *[getrefcount(user.value) for user in users]
 
 
 @dataclass(eq=False)

@@ -1,0 +1,162 @@
+"""What one thread does, whatever its share: the loads, reductions and stores of a kernel, condensed.
+
+A unit is a LOAD of memory, a REDUCE, or the STOREs that close the same axes.  It knows the axes
+that it varies with, the operations between it and the units below, and how its memory is laid out.
+A cost under digits (`choose/cost.py`) is a sum over units; the graph is walked only here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from uopc.choose.facts import WIDEST_BYTES, KernelFacts
+from uopc.dtype import AddrSpace, dtypes
+from uopc.passes.effects import FUSED
+from uopc.passes.share import is_report
+from uopc.symbolic import index as ix
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, addrspace, toposort
+from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, Combine, Ops
+
+Axes = frozenset[int]
+
+#: instructions of an element; what is not named is one
+COSTS = {
+    **dict.fromkeys(TRANSCENDENTAL, 12),
+    **{Ops.DIV: 10, Ops.SQRT: 10, Ops.IDIV: 12, Ops.MOD: 12, Ops.NEG: 0},
+}
+FAR = 1 << 20  # stride in bytes of what is no affine function of an axis: another line each time
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How an access moves: bytes per step of each axis, and elements of the widest proved vector
+    along each axis that it is contiguous in."""
+
+    itemsize: int
+    strides: tuple[tuple[int, int], ...]
+    widths: tuple[tuple[int, int], ...]
+    axes: Axes
+
+
+@dataclass(eq=False)
+class Unit:
+    """A LOAD, a REDUCE, or STOREs that close the same axes.
+
+    free: axes that its result varies with (for STOREs none).  closed: axes that it goes over.
+    below: units that it evaluates.  work: (axes, instructions) of one evaluation of what lies
+    between.  memories: what it loads or stores.  values: that a REDUCE carries.  words: registers
+    of one value.  fused: is a product added with one instruction?
+    """
+
+    op: Ops
+    free: Axes
+    closed: Axes
+    below: tuple[Unit, ...]
+    work: tuple[tuple[Axes, int], ...]
+    memories: tuple[Memory, ...] = ()
+    values: int = 1
+    words: int = 1
+    fused: bool = False
+    depth: int = 0
+
+    @property
+    def inside(self) -> Axes:
+        """Axes of one evaluation."""
+        return self.free | self.closed
+
+
+@dataclass(frozen=True)
+class Work:
+    """The units of a kernel, those below first."""
+
+    units: tuple[Unit, ...]
+    outputs: tuple[Unit, ...]
+
+
+def work_of(facts: KernelFacts) -> Work:
+    """The condensed graph of a kernel.  Reports of stray indices are left out."""
+    units: dict[UOp, Unit] = {}
+    order = toposort(facts.root)
+    for u in order:
+        if u.op is Ops.LOAD and addrspace(u.src[0]) is AddrSpace.GLOBAL:
+            below, _ = _between(u.src, units)
+            depth = 1 + max((x.depth for x in below if x.op is Ops.LOAD), default=0)
+            units[u] = Unit(
+                *(Ops.LOAD, _axes(u), frozenset(), below, ()),
+                memories=(_memory(u.src[0]),),
+                words=max(1, u.dtype.itemsize // 4),
+                depth=depth,
+            )
+        elif u.op is Ops.REDUCE:
+            closed = frozenset(r.arg.axis for r in u.src[1:])
+            below, work = _between(u.src[:1], units)
+            value = u.src[0]
+            parts = value.src if value.op is Ops.TUPLE else (value,)
+            fused = (
+                u.arg.combine is Combine.ADD and value.op is Ops.MUL and value.dtype in FUSED
+            )
+            units[u] = Unit(
+                *(Ops.REDUCE, _axes(u), closed, below, work),
+                values=len(parts),
+                words=max(1, parts[0].dtype.itemsize // 4),
+                fused=fused,
+            )
+    outputs = tuple(_outputs(facts.root, units))
+    return Work((*units.values(), *outputs), outputs)
+
+
+def _outputs(root: UOp, units: dict[UOp, Unit]) -> Iterable[Unit]:
+    """A unit for the STOREs that close the same axes."""
+    groups: dict[Axes, list[UOp]] = {}
+    for e in root.src:
+        if not is_report(e):
+            store, ranges = (e.src[0], e.src[1:]) if e.op is Ops.END else (e, ())
+            groups.setdefault(frozenset(r.arg.axis for r in ranges), []).append(store)
+    for closed, stores in groups.items():
+        below, work = _between([s for store in stores for s in store.src], units)
+        memories = tuple([_memory(s.src[0]) for s in stores])
+        yield Unit(Ops.STORE, frozenset(), closed, below, work, memories)
+
+
+def _between(
+    sources: Iterable[UOp], units: dict[UOp, Unit]
+) -> tuple[tuple[Unit, ...], tuple[tuple[Axes, int], ...]]:
+    """The units right below, and the instructions on the way to them, by axes."""
+    below: dict[Unit, None] = {}
+    work: dict[Axes, int] = {}
+    stack, seen = list(sources), set()
+    while stack:
+        u = stack.pop()
+        if u in seen:
+            continue
+        seen.add(u)
+        if u in units:
+            below[units[u]] = None
+            continue
+        if u.op in ELEMENTWISE and u.dtype is not dtypes.index:
+            work[_axes(u)] = work.get(_axes(u), 0) + COSTS.get(u.op, 1)
+        stack += u.src
+    return tuple(below), tuple(work.items())
+
+
+def _memory(element: UOp) -> Memory:
+    offset, itemsize = element.src[1], element.dtype.itemsize
+    strides, widths = {}, {}
+    for r in free(offset):
+        c = ix.coefficient(offset, r)
+        strides[r.arg.axis] = FAR if c is None else abs(c) * itemsize
+        if c == 1:
+            base = ix.substitute(offset, {r: ix.ZERO})
+            width = WIDEST_BYTES // itemsize
+            while width > 1 and not ix.divides(width, base):
+                width //= 2
+            widths[r.arg.axis] = width
+    return Memory(
+        itemsize, tuple(sorted(strides.items())), tuple(sorted(widths.items())), _axes(element)
+    )
+
+
+def _axes(u: UOp) -> Axes:
+    return frozenset([r.arg.axis for r in free(u)])
