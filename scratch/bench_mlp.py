@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 
 from mlp_step import BATCH, Training
+
 from uopc.runtime.buffer import synchronize
-from uopc.tensor import Tensor
-from uopc.tensor.jit import jit
+from uopc.runtime.cuda import why_unusable
+from uopc.tensor import Tensor, jit
 
 DEVICE = "cuda"
 
@@ -94,6 +95,9 @@ def with_torch(graph: bool) -> Callable[[], None]:
 
 
 def main(repeats: int) -> None:
+    if reason := why_unusable():
+        print(reason)
+        sys.exit(3)
     rows = []
     run, _ = with_uopc(eager=False)
     rows.append(("uopc jit", epochs(run, repeats)))

@@ -145,7 +145,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("count", type=int)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--on", nargs="+", default=["oracle"], choices=("oracle", "emulated", "cpu"))
+    parser.add_argument(
+        "--on", nargs="+", default=["oracle"], choices=("oracle", "emulated", "cpu")
+    )
     parser.add_argument("--show", action="store_true", help="print the first graph's kernels")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     given = parser.parse_args()

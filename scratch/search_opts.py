@@ -1,4 +1,4 @@
-"""How far is the automatic choice from what a random search finds, kernel by kernel of the MLP step?
+"""How far is the automatic choice from what a random search finds, kernel by kernel of a step?
 
 Each kernel of a schedule is compiled under the automatic Opts and under random ones, and timed as a
 CUDA graph of many launches.  Prints the automatic time, the best one and its Opts.
@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from mlp_step import Training
+
 from uopc.choose.facts import KernelFacts
 from uopc.errors import UopcError
 from uopc.opts import Opts

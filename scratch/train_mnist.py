@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,8 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from uopc.demo import digits
 from uopc.dtype import dtypes
-from uopc.tensor import Tensor, default_device, nn, no_grad, optim, set_default_device
-from uopc.tensor.jit import jit
+from uopc.tensor import Tensor, default_device, jit, nn, no_grad, optim, set_default_device
 from uopc.tensor.random import manual_seed
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -49,7 +49,7 @@ class Trained:
 def network() -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for inputs, outputs in pairwise(WIDTHS):
         layers += [nn.ReLU()] if layers else []
         layers.append(nn.Linear(inputs, outputs))
     return nn.Sequential(*layers)
@@ -100,7 +100,7 @@ def draw(trained: Trained, path: Path) -> None:
 
     wrong = np.flatnonzero(trained.predicted != trained.truth)[: GRID * GRID]
     figure = Figure(figsize=(11, 5), layout="constrained")
-    left, right = figure.subfigures(1, 2)
+    left, right = np.ravel(figure.subfigures(1, 2))
     axes = left.subplots()
     axes.plot(trained.losses, linewidth=0.8)
     axes.set(xlabel="step", ylabel="loss", yscale="log", title=f"{trained.accuracy:.1%} right")

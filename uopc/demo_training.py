@@ -17,7 +17,7 @@ from rich.console import Console
 from uopc.dtype import dtypes
 from uopc.printing import duration, heading, paragraph
 from uopc.tensor import Tensor, explain, nn, no_grad, optim
-from uopc.tensor.jit import jit
+from uopc.tensor.capture import jit
 from uopc.tensor.random import manual_seed
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -96,8 +96,8 @@ def show(out: Console, trained: Trained) -> None:
     heading(out, f"A network on the same digits, with Tensor on the {DEVICE}")
     paragraph(
         out,
-        f"Hidden layers of {first} and {second}, {len(trained.losses)} steps of {BATCH} images, RMSprop: "
-        f"{duration(trained.time_s)} with compiling.",
+        f"Hidden layers of {first} and {second}, {len(trained.losses)} steps of {BATCH} images, "
+        f"RMSprop: {duration(trained.time_s)} with compiling.",
     )
     shown = sorted({0, *range(19, len(trained.losses), 20), len(trained.losses) - 1})
     paragraph(out, "loss  " + "  ".join(f"{trained.losses[n]:.2f}" for n in shown))

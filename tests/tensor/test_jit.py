@@ -11,7 +11,7 @@ import pytest
 
 from uopc.errors import JitError
 from uopc.tensor import Tensor, cat, nn, no_grad, optim
-from uopc.tensor.jit import Jit, JitWarning, jit
+from uopc.tensor.capture import Jit, JitWarning, jit
 from uopc.tensor.random import manual_seed, rand
 
 CALLS = 5
@@ -89,7 +89,7 @@ def test_a_view_or_a_lazy_tensor_may_be_an_argument() -> None:
 def test_a_result_may_be_the_next_argument() -> None:
     step = jit(lambda x: x * 2.0)
     x, seen = numbers(1, 3), []
-    for n in range(CALLS):
+    for _ in range(CALLS):
         x = step(x)
         seen.append(x)
     for n, t in enumerate(seen):
@@ -330,6 +330,13 @@ def test_train_and_eval_are_two_captures() -> None:
 
 
 # ---- training
+OPTIMISERS: dict[str, Callable[[list[Tensor]], optim.Optimizer]] = {
+    "sgd": lambda p: optim.SGD(p, 0.1, momentum=0.9),
+    "adam": lambda p: optim.Adam(p, 0.01),
+    "rmsprop": lambda p: optim.RMSprop(p, 0.01),
+}
+
+
 def train(how: Callable[[Callable[..., Any]], Callable[..., Any]], kind: str) -> list[float]:
     manual_seed(3)
     rng = np.random.default_rng(4)
@@ -338,11 +345,7 @@ def train(how: Callable[[Callable[..., Any]], Callable[..., Any]], kind: str) ->
     net = nn.Sequential(
         nn.Linear(6, 8, device="cpu"), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 3, device="cpu")
     )
-    optimizer = {
-        "sgd": lambda p: optim.SGD(p, 0.1, momentum=0.9),
-        "adam": lambda p: optim.Adam(p, 0.01),
-        "rmsprop": lambda p: optim.RMSprop(p, 0.01),
-    }[kind](net.parameters())
+    optimizer = OPTIMISERS[kind](net.parameters())
 
     @how
     def step(at: Tensor) -> Tensor:
@@ -360,7 +363,7 @@ def train(how: Callable[[Callable[..., Any]], Callable[..., Any]], kind: str) ->
     return [*map(float, losses), *[float(p.abs().sum()) for p in net.parameters()]]
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "rmsprop"])
+@pytest.mark.parametrize("kind", OPTIMISERS)
 def test_training_is_that_without_jit(kind: str) -> None:
     assert train(jit, kind) == train(lambda f: f, kind)
 

@@ -17,6 +17,7 @@ from uopc.tensor.random import manual_seed
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(0)
+REDUCED: dict[str, Callable[[Any], Any]] = {"mean": np.mean, "sum": np.sum, "none": np.asarray}
 
 
 def normal(*shape: int) -> Array:
@@ -136,7 +137,10 @@ def gelu(x: Array) -> Array:
     [
         (nn.ReLU(), lambda x: np.maximum(x, 0)),
         (nn.GELU(), gelu),
-        (nn.GELU("tanh"), lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
+        (
+            nn.GELU("tanh"),
+            lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+        ),
         (nn.Tanh(), np.tanh),
         (nn.Sigmoid(), lambda x: 1 / (1 + np.exp(-x))),
         (nn.SiLU(), lambda x: x / (1 + np.exp(-x))),
@@ -167,7 +171,7 @@ def test_cross_entropy(reduction: Any, shape: tuple[int, ...], smoothing: float)
     log_p = log_softmax(x, axis)
     picked = -np.take_along_axis(log_p, np.expand_dims(y, axis), axis).squeeze(axis)
     losses = (1 - smoothing) * picked - smoothing * log_p.mean(axis)
-    wanted = {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction](losses)
+    wanted = REDUCED[reduction](losses)
     got = nn.cross_entropy(on_cpu(x), on_cpu(y), reduction, label_smoothing=smoothing)
     assert got.shape == np.shape(wanted) and got.dtype is dtypes.f32
     np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5)
@@ -210,7 +214,7 @@ def test_a_class_that_does_not_exist() -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_mse(reduction: Any) -> None:
     x, y = normal(3, 4), normal(3, 4)
-    wanted = {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction]((x - y) ** 2)
+    wanted = REDUCED[reduction]((x - y) ** 2)
     np.testing.assert_allclose(
         nn.mse_loss(on_cpu(x), on_cpu(y), reduction).numpy(), wanted, rtol=1e-5
     )
@@ -248,7 +252,8 @@ class Twins(nn.Module):
         self.count = on_cpu([7])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.first(x) * self.named["scale"]
+        made: Tensor = self.first(x) * self.named["scale"]
+        return made
 
 
 def test_what_a_module_holds() -> None:
@@ -324,17 +329,17 @@ def test_repr() -> None:
         "    (1): Dropout(p=0.1)\n  )\n)"
     )
     assert list(net.state_dict()) == ["0.weight", "0.bias"]
-    assert repr(Twins()) == (
-        "Twins(\n  (first): Linear(2, 2)\n  (listed.1): Dropout(p=0.5)\n)"
-    )
+    assert repr(Twins()) == ("Twins(\n  (first): Linear(2, 2)\n  (listed.1): Dropout(p=0.5)\n)")
 
 
 def test_train_reaches_every_module() -> None:
     net = Twins()
     dropout = net.listed[1]
     assert isinstance(dropout, nn.Dropout) and dropout.training
-    assert net.eval() is net and not dropout.training
-    assert net.train() is net and dropout.training
+    assert net.eval() is net
+    assert [m.training for m in net.modules()] == [False] * 3
+    assert net.train() is net
+    assert [m.training for m in net.modules()] == [True] * 3
 
 
 def test_a_small_network_learns() -> None:

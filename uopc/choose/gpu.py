@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most, tiles
+from uopc.choose.spread import spread
 from uopc.opts import Opts
 from uopc.target import Target
 from uopc.uop.ops import Combine
@@ -110,15 +111,13 @@ def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
         return [Opts(gpu=True)]
     if not facts.reduces:
         return _elementwise(facts, aim)
-    if facts.product() is not None:
-        return _product(facts, aim)
     walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
-    if len(walked) == 1:
+    if len(walked) == 1 and facts.product() is None:
         axis = walked[0]
         if facts.contiguous(axis) or not facts.strides(axis):
             return _rows(facts, aim, axis)
         return _columns(facts, aim, axis)
-    return _general(facts, aim, walked)
+    return spread(facts, aim.target, aim.row_threads)
 
 
 def _contiguous_axis(facts: KernelFacts, among: tuple[int, ...]) -> int:
@@ -267,7 +266,7 @@ def _indices(facts: KernelFacts) -> int:
 def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     """Reduced along a strided axis: lanes run along the contiguous output axis, rows across."""
     if not facts.outputs:
-        return _general(facts, aim, [axis])
+        return spread(facts, aim.target, aim.row_threads)
     x = _contiguous_axis(facts, facts.outputs)
     width, n, v = facts.sizes[x], facts.sizes[axis], facts.vector(x)
     rows = math.prod(facts.sizes[a] for a in facts.outputs)
@@ -290,55 +289,3 @@ def _columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     plain.local[x] = min(256, pow2_at_least(width))
     plain.serial()
     return [best, roomy, plain.opts(_order(facts, x))]
-
-
-def _product(facts: KernelFacts, aim: Aim) -> list[Opts]:
-    """A register tile over both output axes; operands come through the caches."""
-    found = facts.product()
-    assert found is not None
-    m, n, k = found
-    x = _contiguous_axis(facts, (m, n))
-    y = m if x == n else n
-    out = []
-    for tile in (4, 2, 1):
-        s = _Sizes(facts)
-        big_x, big_y = facts.sizes[x] >= 16 * tile, facts.sizes[y] >= 16 * tile
-        if tile > 1 and not (big_x and big_y):
-            continue
-        blocks = -(-facts.sizes[x] // (16 * tile)) * -(-facts.sizes[y] // (16 * tile))
-        if tile > 1 and blocks < aim.target.sms // 2 and tile == 4:
-            continue
-        s.local[x] = min(16 if facts.sizes[y] > 1 else 256, pow2_at_least(facts.sizes[x]))
-        s.local[y] = min(aim.max_threads // s.local[x], pow2_at_least(facts.sizes[y]))
-        s.upcast[x] = s.upcast[y] = tile
-        s.upcast[k] = min(4, pow2_at_most(max(1, facts.sizes[k])))
-        out.append(s.opts(_order(facts, x)))
-    return out
-
-
-def _general(facts: KernelFacts, aim: Aim, walked: list[int]) -> list[Opts]:
-    """Several reduced axes: threads over the outputs, or over a contiguous reduced axis."""
-    outputs = tuple(a for a in facts.outputs if a not in walked)
-    total = math.prod(facts.sizes[a] for a in outputs)
-    s = _Sizes(facts)
-    if outputs and total >= aim.target.sms * 32:
-        x = _contiguous_axis(facts, outputs)
-        s.local[x] = min(aim.max_threads, max(1, pow2_at_least(facts.sizes[x])))
-        for a in reversed(outputs):
-            if a != x and s.threads < aim.max_threads:
-                s.local[a] = min(aim.max_threads // s.threads, pow2_at_least(facts.sizes[a]))
-        s.serial()
-        return [s.opts(_order(facts, x))]
-    x = _contiguous_axis(facts, tuple(walked))
-    s.local[x] = min(aim.max_threads, pow2_at_least(facts.sizes[x]))
-    s.upcast[x] = max(1, min(4, facts.sizes[x] // s.local[x]))
-    s.serial()
-    lanes = (x, *(a for a in reversed(facts.outputs) if a != x))
-    return [s.opts(lanes), replace_upcast(s, x, lanes)]
-
-
-def replace_upcast(s: _Sizes, axis: int, lanes: tuple[int, ...]) -> Opts:
-    """The same mapping without register copies."""
-    s.upcast = {a: n for a, n in s.upcast.items() if a != axis}
-    s.serial()
-    return s.opts(lanes)

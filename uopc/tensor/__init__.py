@@ -32,7 +32,7 @@ from uopc.tensor.random import manual_seed, rand, randint, randn
 from uopc.tensor.storage import default_device, set_default_device
 
 from uopc.tensor import nn, optim  # isort: skip  (they stand on all of the above)
-from uopc.tensor.jit import jit  # isort: skip
+from uopc.tensor.capture import jit  # isort: skip
 
 __all__ = [
     "Tensor",

@@ -1,6 +1,6 @@
 """Leaves with a memory of their own: zeros, and a move in place.
 
-A tensor that moves stays the same object: what holds it (a module, an optimiser) goes on holding it.
+A tensor that moves stays the same object: what holds it, a module or an optimiser, goes on with it.
 """
 
 from __future__ import annotations

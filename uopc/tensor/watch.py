@@ -1,7 +1,7 @@
 """Who listens while a function is captured: the places that jit must hear of call `current`.
 
-A module of its own, without imports of ours, so that everything from `base` up may call it.  Outside
-of a capture `current` is None, and a call costs one comparison.
+A module of its own, without imports of ours, so that everything from `base` up may call it.
+Outside of a capture `current` is None, and a call costs one comparison.
 """
 
 from __future__ import annotations

@@ -29,10 +29,17 @@ _OPERATORS = frozenset(
 )
 
 
+_called: dict[str, bool] = {}  # whether a file is one of those: asked for every frame of every node
+
+
 def user_frame(depth: int) -> tuple[Origin, ...]:
     """The line outside uopc that called this module; () where a pass of ours did."""
     frame = sys._getframe(depth)
-    while frame is not None and _is_called(frame.f_code.co_filename):
+    called = _called.get
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (_is_called(file) if (known := called(file)) is None else known):
+            break
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None or _is_ours(frame.f_code.co_filename):
         return ()
@@ -40,7 +47,8 @@ def user_frame(depth: int) -> tuple[Origin, ...]:
 
 
 def _is_called(file: str) -> bool:
-    return file in _OPERATORS or file.startswith(_TENSOR)
+    found = _called[file] = file in _OPERATORS or file.startswith(_TENSOR)
+    return found
 
 
 def _is_ours(file: str) -> bool:

@@ -22,11 +22,11 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from uopc.tensor import watch
-from uopc.tensor.jit.calls import Call, Key, call_of, changes, parts_of
-from uopc.tensor.jit.capture import Capture
-from uopc.tensor.jit.places import Stale
-from uopc.tensor.jit.recorder import Rehearsal
-from uopc.tensor.jit.recording import record, rehearse
+from uopc.tensor.capture.calls import Call, Key, call_of, changes, parts_of
+from uopc.tensor.capture.places import StaleError
+from uopc.tensor.capture.recorder import Rehearsal
+from uopc.tensor.capture.recording import record, rehearse
+from uopc.tensor.capture.replaying import Capture
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class Jit(Generic[P, R]):
                 if capture.holds(call):
                     try:
                         return cast(R, capture(call))
-                    except Stale:
+                    except StaleError:
                         captures.remove(capture)
                         break
             return cast(R, self._as_ever(call))

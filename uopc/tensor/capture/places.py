@@ -29,7 +29,7 @@ from uopc.uop.node import Shape, UOp
 Arguments = Sequence[Tensor]
 
 
-class Stale(Exception):
+class StaleError(Exception):
     """A capture does not fit what it is called with any more: capture again."""
 
 
@@ -99,30 +99,30 @@ class Place:
     def take(self, arguments: Arguments) -> None:
         """Bring the value that its users have now.
 
-        Raises Stale where all are gone, or they have different values.
+        Raises StaleError where all are gone, or they have different values.
         """
         self.users = [u for u in self.users if not u.gone]
         found = [t for u in self.users if (t := u.find(arguments)) is not None]
         if not found or any(t.device != self.memory.device for t in found):
-            raise Stale
+            raise StaleError
         realize(*found)
         for tensor in found:
             give_memory(tensor)
         nodes = {storage.located(t._u) for t in found}
         node = nodes.pop()
         if nodes or node is None:
-            raise Stale
+            raise StaleError
         if node is not self.node:
             source = storage.memory(node)
             self.release()
             source.copy_to(self.memory)
         if self.written:
-            self.adopt(arguments)
-        else:
-            for user in self.users:
-                tensor = user.find(arguments)
-                if tensor is not None:
-                    user.value = tensor._u
+            self.renew(arguments)
+            return
+        for user in self.users:
+            held = user.find(arguments)
+            if held is not None:
+                user.value = held._u
 
     def adopt(self, arguments: Arguments) -> None:
         """Let a new node stand for its contents, and its users for that node."""
@@ -147,9 +147,13 @@ class Place:
     def spare(self, arguments: Arguments) -> None:
         """Its contents are about to change for its users: a copy for whoever else holds them."""
         if self._references() != self.counts:
-            assert self.node is not None
-            old = weakref.ref(self.node)
-            self.adopt(arguments)
+            self.renew(arguments)
+
+    def renew(self, arguments: Arguments) -> None:
+        """A new node for its users, a copy for whoever else holds the old one."""
+        old = None if self.node is None else weakref.ref(self.node)
+        self.adopt(arguments)
+        if old is not None:
             _keep(old, self.memory)
 
     def _references(self) -> tuple[int, ...]:

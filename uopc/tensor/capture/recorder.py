@@ -67,8 +67,8 @@ class Rehearsal:
     def reading(self, what: str) -> None:
         if self.mine:
             raise JitError(
-                f"{self.name} reads a value: {what} at {here()}. A replay runs no Python, so nothing "
-                "could depend on it. Return the tensor, and read it outside."
+                f"{self.name} reads a value: {what} at {here()}. A replay runs no Python, so "
+                "nothing could depend on it. Return the tensor, and read it outside."
             )
 
     def constant(self, array: Any) -> None:
@@ -242,5 +242,3 @@ def _seen(tensor: Base) -> Seen:
 def _slot(value: UOp) -> int:
     held = home(value)
     return -1 if held is None else int(held.arg.slot)
-
-

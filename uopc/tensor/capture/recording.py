@@ -18,13 +18,13 @@ from uopc.runtime.buffer import Buffer
 from uopc.runtime.graph import Replay
 from uopc.tensor import storage
 from uopc.tensor.base import Base, fresh, live, memory_of
+from uopc.tensor.capture import places
+from uopc.tensor.capture.calls import Call, rebuilt, results_of
+from uopc.tensor.capture.places import Output, Place, User
+from uopc.tensor.capture.recorder import Recorder, Rehearsal, Seen, home
+from uopc.tensor.capture.replaying import Capture, Gradient, Result
 from uopc.tensor.core import Tensor
 from uopc.tensor.engine import realize
-from uopc.tensor.jit import places
-from uopc.tensor.jit.calls import Call, rebuilt, results_of
-from uopc.tensor.jit.capture import Capture, Gradient, Result
-from uopc.tensor.jit.places import Output, Place, User
-from uopc.tensor.jit.recorder import Recorder, Rehearsal, Seen, home
 from uopc.tensor.watch import listening
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops

@@ -1,8 +1,8 @@
 """Networks: modules, layers and losses.
 
-    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-    loss = nn.cross_entropy(net(images), labels)
-    loss.backward()
+net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+loss = nn.cross_entropy(net(images), labels)
+loss.backward()
 """
 
 from uopc.tensor.nn.activations import GELU, ReLU, Sigmoid, SiLU, Softplus, Tanh

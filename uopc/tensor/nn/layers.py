@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-from ml_dtypes import finfo
-
 from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
 from uopc.tensor import random, watch
@@ -19,6 +17,14 @@ from uopc.tensor.core import Tensor
 from uopc.tensor.create import full
 from uopc.tensor.nn.module import Module
 from uopc.uop.node import here
+
+#: from 1 to the next number: RMSNorm's eps unless one is given
+_EPSILON = {
+    dtypes.f16: 2.0**-10,
+    dtypes.bf16: 2.0**-7,
+    dtypes.f32: 2.0**-23,
+    dtypes.f64: 2.0**-52,
+}
 
 
 class Linear(Module):
@@ -64,9 +70,7 @@ class Embedding(Module):
         device: str | None = None,
         dtype: DType = dtypes.f32,
     ) -> None:
-        self.weight = random.randn(
-            count, width, device=device, dtype=dtype, requires_grad=True
-        )
+        self.weight = random.randn(count, width, device=device, dtype=dtype, requires_grad=True)
 
     def forward(self, indices: Tensor) -> Tensor:
         """Integer indices (...) to (..., width).  IndexError, when read, for one out of range."""
@@ -133,7 +137,7 @@ class RMSNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *shape) to the same shape."""
         axes = _last_axes(x, self.shape, "RMSNorm")
-        eps = float(finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
+        eps = _EPSILON[x.dtype] if self.eps is None else self.eps
         y = x * ((x * x).mean(axes, keepdim=True) + eps).rsqrt()
         return y if self.weight is None else y * self.weight
 

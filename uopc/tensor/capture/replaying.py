@@ -4,16 +4,16 @@ and hands out what they left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.graph import Replay
+from uopc.tensor.capture.calls import Call, rebuilt
+from uopc.tensor.capture.places import Arguments, Output, Place, StaleError, User
+from uopc.tensor.capture.recorder import Guard
 from uopc.tensor.core import Tensor
-from uopc.tensor.jit.calls import Call, rebuilt
-from uopc.tensor.jit.places import Arguments, Output, Place, Stale, User
-from uopc.tensor.jit.recorder import Guard
 
 #: a result: what launches write, an argument by number, or a tensor that was there before
 Result: TypeAlias = "Output | int | Tensor | None"
@@ -55,8 +55,9 @@ class Capture:
     """A call that can be replayed on other values.
 
     memories: all that its launches touch, also by way of tables of addresses, kept alive; places:
-    those of values from before the call; fixed: tensors whose values are baked in; guards, gradients:
-    what decided how the function went; results, like: what it returned, and in which structure.
+    those of values from before the call; fixed: tensors whose values are baked in; guards,
+    gradients: what decided how the function went; results, like: what it returned, and its
+    structure.
     """
 
     replay: Replay
@@ -75,17 +76,18 @@ class Capture:
 
     def holds(self, call: Call) -> bool:
         """Would the function do the same now?"""
-        return all([g.holds() for g in self.guards]) and all(
-            [g.holds(call.tensors) for g in self.gradients]
-        )
+        for guard in self.guards:
+            if not guard.holds():
+                return False
+        return all(gradient.holds(call.tensors) for gradient in self.gradients)
 
     def __call__(self, call: Call) -> Any:
-        """The results for these arguments.  Raises Stale where it has to be captured again."""
+        """The results for these arguments.  Raises StaleError where it has to be captured again."""
         arguments = call.tensors
         for user in self.fixed:
             found = user.find(arguments)
             if found is not None and found._u is not user.value:
-                raise Stale
+                raise StaleError
         for place in self.places:
             if not place.current(arguments):
                 place.take(arguments)

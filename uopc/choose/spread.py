@@ -1,0 +1,199 @@
+"""How a kernel with reductions is spread over blocks, lanes and registers: ranked Opts.
+
+From a few plain mappings downhill: one digit of one axis changes at a time, as long as the model
+(`choose/cost.py`) sees a gain.  Nothing here knows products from sums; the model knows that a
+product inside a loop over another axis is computed again, that lanes must exchange what they sum,
+and that few blocks leave SMs idle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from uopc.choose.cost import Digits, Estimate, estimate
+from uopc.choose.facts import KernelFacts, pow2_at_least, tiles
+from uopc.choose.work import Work, work_of
+from uopc.opts import Opts
+from uopc.passes.in_place import confined
+from uopc.target import Target
+
+MOST_COPIES = 16  # register copies of one axis
+MOST_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Lanes, register copies and vector of each axis; lanes in the order of threadIdx.x, y, z."""
+
+    local: tuple[int, ...]
+    upcast: tuple[int, ...]
+    vector: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def with_(self, name: str, axis: int, n: int) -> Shares:
+        """The same with another digit."""
+        row = list(getattr(self, name))
+        row[axis] = n
+        return replace(self, **{name: tuple(row)})
+
+
+@dataclass
+class Climb:
+    """The state of one search: a kernel, a target, and what has been estimated."""
+
+    facts: KernelFacts
+    target: Target
+    most_threads: int
+
+    def __post_init__(self) -> None:
+        facts = self.facts
+        self.work: Work = work_of(facts)
+        self.axes = range(len(facts.sizes))
+        apart = frozenset(a for a, _ in confined(facts.root, Opts(gpu=True)).blocks)
+        self.gridded = frozenset(facts.outputs) - frozenset(facts.reduced) - apart
+        self.apart = apart
+        widths: dict[int, set[int]] = {a: {1} for a in self.axes}
+        for u in self.work.units:
+            for m in u.memories:
+                for a, w in m.widths:
+                    widths[a].add(w)
+        self.widths = {a: sorted(w) for a, w in widths.items()}
+        self.seen: dict[Shares, Estimate] = {}
+
+    def cycles(self, x: Shares) -> float:
+        """What the model says of x; a huge number where it cannot be built."""
+        if x not in self.seen:
+            self.seen[x] = estimate(self.work, self.digits(x), self.target)
+        return self.seen[x].cycles
+
+    def digits(self, x: Shares) -> Digits:
+        sizes = self.facts.sizes
+        copies = tuple([u * v for u, v in zip(x.upcast, x.vector, strict=True)])
+        rest = [
+            -(-n // (c * k)) for n, c, k in zip(sizes, copies, x.local, strict=True)
+        ]
+        blocks = tuple([n if a in self.gridded else 1 for a, n in enumerate(rest)])
+        serial = tuple([1 if a in self.gridded else n for a, n in enumerate(rest)])
+        lanes = tuple([a for a in x.order if x.local[a] > 1])
+        return Digits(sizes, blocks, serial, copies, x.local, x.vector, lanes)
+
+    def sensible(self, x: Shares) -> bool:
+        """Does x stay in the limits, without digits that hold nothing?"""
+        if math.prod(x.local) > self.most_threads:
+            return False
+        for a in self.axes:
+            n, c, k = self.facts.sizes[a], x.upcast[a] * x.vector[a], x.local[a]
+            if x.upcast[a] > MOST_COPIES or (x.upcast[a] > 1 and (c // x.upcast[a]) * k >= n):
+                return False
+            if k > 1 and k // 2 * c >= n:
+                return False
+            if x.vector[a] > 1 and x.vector[a] > n:
+                return False
+        return True
+
+    def moves(self, x: Shares) -> Iterator[Shares]:
+        """What differs from x in a step."""
+        for a in self.axes:
+            n = self.facts.sizes[a]
+            if n == 1:
+                continue
+            local, upcast, vector = x.local[a], x.upcast[a], x.vector[a]
+            cover = -(-n // (local * vector))
+            ups = {u for u in (upcast * 2, upcast // 2, cover, 1) if 1 <= u <= MOST_COPIES}
+            ups -= {upcast}
+            for k in (local * 2, local // 2):
+                if k >= 1:
+                    yield x.with_("local", a, k)
+            for u in sorted(ups):
+                yield x.with_("upcast", a, u)
+            for v in self.widths[a]:
+                if v != vector:
+                    y = x.with_("vector", a, v)
+                    yield y
+                    if v > vector and upcast >= v // vector:
+                        yield y.with_("upcast", a, max(1, upcast * vector // v))
+                    if v > vector and local >= v // vector:
+                        yield y.with_("local", a, max(1, local * vector // v))
+            if upcast % 2 == 0:
+                yield x.with_("upcast", a, upcast // 2).with_("local", a, local * 2)
+            if local % 2 == 0:
+                yield x.with_("upcast", a, upcast * 2).with_("local", a, local // 2)
+        for a, b in itertools.permutations(self.axes, 2):
+            if x.local[a] > 1 and self.facts.sizes[b] > 1:
+                yield x.with_("local", a, x.local[a] // 2).with_("local", b, x.local[b] * 2)
+        lanes = [a for a in x.order if x.local[a] > 1]
+        for first in lanes[1:]:
+            yield replace(x, order=(first, *(a for a in x.order if a != first)))
+        if len(lanes) == 3:
+            a, b, c = lanes
+            yield replace(x, order=(a, c, b, *(y for y in x.order if y not in lanes)))
+
+    def down(self, x: Shares) -> Shares:
+        """The end of the way down from x: the best move, as long as there is a gain."""
+        best = self.cycles(x)
+        for _ in range(MOST_STEPS):
+            around = {y: self.cycles(y) for y in self.moves(x) if self.sensible(y)}
+            y = min(around, key=lambda y: around[y])
+            if around[y] > best * 0.995:
+                break
+            x, best = y, around[y]
+        return x
+
+    def starts(self) -> Iterator[Shares]:
+        """A warp along each axis that memory is contiguous in, and what a block must hold spread
+        over its lanes."""
+        ones = (1,) * len(self.axes)
+        sizes = self.facts.sizes
+        inner = [a for a in self.axes if a not in self.gridded]
+        contiguous = [a for a in self.axes if len(self.widths[a]) > 1] or [self.axes[-1]]
+        for x in contiguous:
+            order = (x, *(a for a in reversed(self.axes) if a != x))
+            start = Shares(ones, ones, ones, order)
+            start = start.with_("local", x, min(32, pow2_at_least(sizes[x])))
+            yield start
+            held = start
+            for a in inner:
+                room = self.most_threads // math.prod(held.local)
+                if a != x:
+                    held = held.with_("local", a, min(room, pow2_at_least(sizes[a])))
+            for a in inner:
+                left = -(-sizes[a] // held.local[a])
+                held = held.with_("upcast", a, left if left <= MOST_COPIES else 1)
+            if held != start:
+                yield held
+
+    def opts(self, x: Shares) -> Opts:
+        """The record of these digits."""
+        def clean(row: tuple[int, ...]) -> dict[int, int]:
+            return {a: n for a, n in enumerate(row) if n > 1}
+
+        d = self.digits(x)
+        inner = {a: d.copies[a] * d.local[a] for a in self.axes}
+        tile = tiles(self.facts, inner, dict(enumerate(d.copies)))
+        grid = tuple(a for a in x.order if a in self.facts.outputs)
+        return Opts(
+            gpu=True,
+            merge=self.facts.merge,
+            local=clean(x.local),
+            upcast=clean(x.upcast),
+            vector=clean(x.vector),
+            tile=tile,
+            blocks=dict.fromkeys(sorted(self.apart - frozenset(self.facts.reduced)), 1),
+            lanes=d.lanes,
+            grid=grid,
+        )
+
+
+def spread(facts: KernelFacts, target: Target, most_threads: int) -> list[Opts]:
+    """Candidates, the best first: the ends of all ways down, then what needs fewest registers."""
+    climb = Climb(facts, target, most_threads)
+    ends = [climb.down(x) for x in climb.starts()]
+    ranked = sorted(dict.fromkeys(ends), key=climb.cycles)
+    best = ranked[0]
+    lean = [x for x, e in climb.seen.items() if e.registers <= climb.seen[best].registers * 0.7]
+    if lean:
+        ranked.append(min(lean, key=climb.cycles))
+    return list(dict.fromkeys(climb.opts(x) for x in ranked))
