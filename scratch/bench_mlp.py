@@ -12,9 +12,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from mlp_step import BATCH, Training
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.training import BATCH, Training
 from uopc.runtime.buffer import synchronize
 from uopc.runtime.cuda import why_unusable
 from uopc.tensor import Tensor, jit

@@ -12,11 +12,16 @@ import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
-from mlp_step import Training
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.training import Training
 from uopc.choose.facts import KernelFacts
+from uopc.compiled import Kernel
 from uopc.errors import UopcError
+from uopc.kernel import KernelBody
 from uopc.opts import Opts
 from uopc.passes.rangeify import rangeify_kernel
 from uopc.passes.share import share
@@ -24,7 +29,8 @@ from uopc.pipeline import compile_kernel
 from uopc.runtime.buffer import Buffer, synchronize
 from uopc.runtime.executor import Launcher, errors_of
 from uopc.runtime.graph import Launch, Replay
-from uopc.tensor import Tensor, engine
+from uopc.target import Target
+from uopc.tensor import Tensor
 from uopc.tensor.prepare import target_of
 from uopc.uop.node import prod, toposort
 from uopc.uop.ops import Ops
@@ -53,7 +59,18 @@ def random_opts(facts: KernelFacts, rng: random.Random) -> Opts:
     return Opts(gpu=True, local=local, upcast=upcast, lanes=lanes, grid=grid)
 
 
-def measure(kernel, buffers: dict[int, Buffer]) -> float:
+def built(body: KernelBody, name: str, target: Target, opts: Opts) -> Kernel | None:
+    """The kernel under these Opts, its cubins made; None where they do not fit."""
+    try:
+        kernel = compile_kernel(body, target, name, opts=opts)
+        for step in kernel.steps:
+            _ = step.cubin
+    except UopcError:
+        return None
+    return kernel
+
+
+def measure(kernel: Kernel, buffers: dict[int, Buffer]) -> float:
     """Microseconds a launch."""
     own = dict(buffers)
     for p in kernel.partials:
@@ -76,16 +93,11 @@ def measure(kernel, buffers: dict[int, Buffer]) -> float:
 def main(candidates: int) -> None:
     rng = random.Random(0)
     training = Training(DEVICE, rows=4096)
-    index = Tensor(training.batch(0), device=DEVICE)
-    training.step(index)
-    plans = []
-    original = engine.schedule
-    engine.schedule = lambda *a, **k: plans.append(original(*a, **k)) or plans[-1]
-    training.step(Tensor(training.batch(1), device=DEVICE))
-    synchronize(DEVICE)
+    training.step(Tensor(training.batch(0), device=DEVICE))
+    plan = training.schedule(Tensor(training.batch(1), device=DEVICE))
     target = target_of(DEVICE)
     total = best_total = 0.0
-    for launch in plans[-1].launches:
+    for launch in plan.launches:
         body = launch.body
         roots = [u for o in body.outputs for u in (o.value, o.memory)]
         memories = {u.arg.slot: u for u in toposort(*roots) if u.op is Ops.BUFFER}
@@ -97,15 +109,9 @@ def main(candidates: int) -> None:
         auto_us = measure(automatic, buffers)
         tried = list(dict.fromkeys(random_opts(facts, rng) for _ in range(candidates)))
 
-        def build(opts: Opts, body=body, name=launch.name):
-            try:
-                kernel = compile_kernel(body, target, name, opts=opts)
-                return [s.cubin for s in kernel.steps] and kernel
-            except UopcError:
-                return None
-
         with ThreadPoolExecutor(16) as pool:
-            kernels = [k for k in pool.map(build, tried) if k is not None]
+            made = pool.map(partial(built, body, launch.name, target), tried)
+            kernels = [k for k in made if k is not None]
         timed = sorted(((measure(k, buffers), str(k.opts)) for k in kernels), key=lambda x: x[0])
         total += auto_us
         best_total += min(timed[0][0], auto_us)

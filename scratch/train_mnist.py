@@ -100,7 +100,7 @@ def draw(trained: Trained, path: Path) -> None:
 
     wrong = np.flatnonzero(trained.predicted != trained.truth)[: GRID * GRID]
     figure = Figure(figsize=(11, 5), layout="constrained")
-    left, right = np.ravel(figure.subfigures(1, 2))
+    left, right = figure.subfigures(1, 2, squeeze=False)[0]
     axes = left.subplots()
     axes.plot(trained.losses, linewidth=0.8)
     axes.set(xlabel="step", ylabel="loss", yscale="log", title=f"{trained.accuracy:.1%} right")

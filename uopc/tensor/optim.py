@@ -83,6 +83,11 @@ class Optimizer:
         holds on to the old ones.  Raises UsageError where parameters and gradients differ in
         device or shape, and where no parameter has a gradient.
         """
+        realize(*self.updates())
+
+    def updates(self) -> list[Tensor]:
+        """The same step, not computed yet: everything that gets a new value, to `explain` it or to
+        realise it together with other tensors.  Raises as `step` does."""
         self._follow()
         changed: list[Tensor] = []
         with no_grad():
@@ -90,8 +95,7 @@ class Optimizer:
             changed.extend(self.advance())
             for p, gradient, state in given:
                 changed.extend(self._apply(p, gradient, state))
-            del given, gradient  # what is alive in the schedule is kept
-            realize(*changed)
+        return changed
 
     def advance(self) -> Sequence[Tensor]:
         """What all parameters share moves on by one step.  Returns the tensors that changed."""

@@ -1,7 +1,7 @@
 """The user's file and line: where a node was written, for messages and for comments in sources.
 
-Frames of `node.py`, `cursor.py` and `uopc/tensor` are what the user called; those of `uopc/examples`
-are a user's; any other frame of the package is a pass.
+Frames of `node.py`, `cursor.py` and `uopc/tensor` are what the user called; those of
+`uopc/examples` are a user's; any other frame of the package is a pass.
 """
 
 from __future__ import annotations

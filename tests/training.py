@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from uopc.schedule.plan import Schedule
 from uopc.tensor import Tensor, nn, optim
+from uopc.tensor.engine import schedule_of
 from uopc.tensor.optim import clip_grad_value_
 from uopc.tensor.random import manual_seed
 
@@ -39,11 +41,21 @@ class Training:
         """The rows of a step."""
         return self.order[step * BATCH : (step + 1) * BATCH]
 
-    def step(self, index: Tensor) -> Tensor:
-        """One update on these rows; the loss, not waited for."""
+    def loss(self, index: Tensor) -> Tensor:
+        """The loss on these rows, with clipped gradients ready for the optimiser."""
         loss = nn.cross_entropy(self.net(self.images[index]), self.labels[index])
         self.optimizer.zero_grad()
         loss.backward()
         clip_grad_value_(self.net.parameters(), 1.0)
+        return loss
+
+    def step(self, index: Tensor) -> Tensor:
+        """One update on these rows; the loss, not waited for."""
+        loss = self.loss(index)
         self.optimizer.step()
         return loss
+
+    def schedule(self, index: Tensor) -> Schedule:
+        """The kernels of an update, which is not made."""
+        loss = self.loss(index)
+        return schedule_of(loss, *self.optimizer.updates())
