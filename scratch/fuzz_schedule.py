@@ -54,7 +54,7 @@ def plan_of(case: CanonicalCase, way: str, seed: int) -> Schedule:
     return schedule(case.roots, on, case.kept, fuse=way != "unfused", limits=limits)
 
 
-def attempt(case: CanonicalCase, way: str, device: str, seed: int, reports: bool) -> str:
+def attempt(case: CanonicalCase, way: str, device: str, seed: int) -> str:
     """Nothing where it is right, else the traceback."""
     try:
         plan = plan_of(case, way, seed)
@@ -65,7 +65,7 @@ def attempt(case: CanonicalCase, way: str, device: str, seed: int, reports: bool
                 assert_runs(case, plan, device)
             finally:
                 told = said(device)
-            assert reports or not told, "an index is reported that is in range"
+            assert case.reports or not told, "an index is reported that is in range"
     except Exception:
         return traceback.format_exc()
     return ""
@@ -98,7 +98,7 @@ def one(seed: int, devices: list[str]) -> tuple[int, list[tuple[str, str, str]]]
     wrong = [
         (way, device, why)
         for way, device in ways(devices)
-        if (why := attempt(case, way, device, seed, graph.reports))
+        if (why := attempt(case, way, device, seed))
     ]
     return len(schedule(case.roots, GPU, case.kept).launches), wrong
 
@@ -112,7 +112,7 @@ def fewest(graph: Case, way: str, device: str, seed: int, kind: str) -> Case:
             less = replace(graph, roots=graph.roots[:k] + graph.roots[k + 1 :])
             if not less.roots:
                 continue
-            why = attempt(less.canonical(), way, device, seed, graph.reports)
+            why = attempt(less.canonical(), way, device, seed)
             if kind_of(why) == kind:
                 graph, again = less, True
                 break

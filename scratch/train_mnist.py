@@ -28,6 +28,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 BATCH = 64
 WIDTHS = (784, 256, 128, 10)
+SHOWN = 20  # steps between looks at the loss: each look waits for the device
 GRID = 5  # rows and columns of the picture's wrong digits
 
 
@@ -82,13 +83,16 @@ def train(
     each = len(train_images) // BATCH
     total = epochs * each if steps is None else min(steps, epochs * each)
     losses: list[float] = []
-    while len(losses) < total:
-        order = shuffle.permutation(len(train_images)).astype(np.int32)
-        count = min(each, total - len(losses))
-        batches = order[: count * BATCH].reshape(count, BATCH)
-        lazy = [step(Tensor(batch)) for batch in batches]
-        losses += [float(loss) for loss in lazy]  # one wait an epoch
-        progress(len(losses), total, losses[-1])
+    running: list[Tensor] = []
+    for n in range(total):
+        if n % each == 0:
+            order = shuffle.permutation(len(train_images)).astype(np.int32)
+        at = n % each * BATCH
+        running.append(step(Tensor(order[at : at + BATCH])))
+        if len(running) == SHOWN or n + 1 == total:
+            losses += [float(loss) for loss in running]
+            running.clear()
+            progress(n + 1, total, losses[-1])
     with no_grad():
         predicted = net(pixels(Tensor(test_images))).argmax(1).numpy()
     return Trained(np.array(losses), predicted, truth, test_images)
@@ -104,7 +108,7 @@ def draw(trained: Trained, path: Path) -> None:
     axes = left.subplots()
     axes.plot(trained.losses, linewidth=0.8)
     axes.set(xlabel="step", ylabel="loss", yscale="log", title=f"{trained.accuracy:.1%} right")
-    right.suptitle("shown as what, taken for what")
+    right.suptitle("digit, answer")
     cells = right.subplots(GRID, GRID)
     for cell in cells.flat:
         cell.set_axis_off()

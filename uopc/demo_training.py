@@ -17,7 +17,6 @@ from rich.console import Console
 from uopc.dtype import dtypes
 from uopc.printing import duration, heading, paragraph
 from uopc.tensor import Tensor, explain, jit, nn, no_grad, optim
-from uopc.tensor.capture import jit
 from uopc.tensor.random import manual_seed
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

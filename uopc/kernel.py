@@ -24,8 +24,7 @@ class Output:
 
     value: shaped, in stage TENSOR without ASSIGN and DETACH; memory: the BUFFER that takes it, of
     as many elements and the same dtype.  A memory that the kernel also reads is written in place:
-    who makes the kernel has proved that no element is read by one thread and written by another
-    before it.
+    all that reads it comes first (`passes/in_place.py`).
     """
 
     value: UOp

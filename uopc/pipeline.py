@@ -72,6 +72,10 @@ def _plain(run: Callable[[UOp], UOp]) -> Callable[[UOp, Opts], UOp]:
     return lambda root, opts: run(root)
 
 
+def _cooperate(root: UOp, opts: Opts) -> UOp:
+    return cooperate(root, opts.gpu)
+
+
 def _materialise(root: UOp, opts: Opts) -> UOp:
     return materialise(root, opts.keep, batch_loads=opts.gpu)
 
@@ -92,7 +96,7 @@ def _asked(numerics: Numerics) -> bool:
 LOWERING: tuple[Pass, ...] = (
     Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
-    Pass("cooperate", _plain(cooperate), Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
+    Pass("cooperate", _cooperate, Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
     Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
     Pass("effects", _effects, Stage.LOOPS, "memory and order"),
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),

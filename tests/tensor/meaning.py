@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.helpers import random_array, special
@@ -17,6 +18,8 @@ from uopc.uop.numbers import Array
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate
 
+#: where tests run; a GPU where they are asked to
+DEVICES = ("cpu", "emulated", pytest.param("cuda", marks=pytest.mark.gpu))
 #: what is computed with
 COMPUTED = tuple(d for d in DATA if not d.storage)
 FLOATS = tuple(d for d in COMPUTED if d.is_float)

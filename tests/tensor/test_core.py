@@ -250,3 +250,11 @@ def test_gradients_come_back_over_devices() -> None:
     assert x.grad is not None and x.grad.device == "cpu" and x.grad.tolist() == [8, 16]
     with no_grad():
         assert not x.to("emulated").requires_grad
+
+
+def test_nodes_carry_the_line_of_the_call() -> None:
+    x = tensor([0.5])
+    y = x.sigmoid() + 1
+    line = test_nodes_carry_the_line_of_the_call.__code__.co_firstlineno + 2
+    assert (__file__, line) in y._u.origins
+    assert any(u.op.name == "EXP" and (__file__, line) in u.origins for u in y._u.toposort())

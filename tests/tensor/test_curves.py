@@ -192,6 +192,16 @@ def test_powers_have_slopes() -> None:
     np.testing.assert_allclose(meaning(y.grad), [np.log(3), 0, 2 * np.log(4)])
 
 
+def test_rounded_quotients_have_none() -> None:
+    x = Tensor(np.array([7.5, 1e300]), device="cpu", requires_grad=True)
+    for quotient in (x // 2, 9.0 // x, x.floor(), x.sign(), x.round()):
+        (quotient * 1.0 + x * 0.0).sum().backward()
+        assert x.grad is not None and meaning(x.grad).tolist() == [0, 0]
+    rest = Tensor(np.array([7.5, -7.5]), device="cpu", requires_grad=True)
+    (rest % 2.0).sum().backward()
+    assert rest.grad is not None and meaning(rest.grad).tolist() == [1, 1]
+
+
 def test_the_scheduler_sees_the_value_alone() -> None:
     x = UOp.const(0.5, dtypes.f32)
     u = curve("sigmoid", x)

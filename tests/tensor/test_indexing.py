@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import assert_same
-from tests.tensor.meaning import arrays, extremes, meaning, shapes, tensor
+from tests.tensor.meaning import DEVICES, arrays, extremes, meaning, shapes, tensor
 from uopc.dtype import DATA, dtypes
 from uopc.errors import OutOfRangeError, UsageError
 from uopc.tensor.core import Tensor
@@ -329,7 +329,7 @@ def test_what_is_refused(call: Callable[[Tensor], Any]) -> None:
         call(tensor(np.zeros((3, 4))))
 
 
-@pytest.mark.parametrize("device", ("cpu", "emulated"))
+@pytest.mark.parametrize("device", DEVICES)
 def test_on_devices(device: str, rng: np.random.Generator) -> None:
     x = rng.standard_normal((6, 7, 5), np.float32)
     t = tensor(x, device)
@@ -341,14 +341,16 @@ def test_on_devices(device: str, rng: np.random.Generator) -> None:
     assert_same(t.numpy(), want)
 
 
-def test_index_tensors_on_the_cpu(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_index_tensors_on_devices(device: str, rng: np.random.Generator) -> None:
     x = rng.standard_normal((6, 7), np.float32)
     rows, columns = np.array([[0, -1, 2]]), np.array([[3], [-7]])
-    t, at = tensor(x), (tensor(rows), tensor(columns))
+    t, at = tensor(x, device), (tensor(rows, device), tensor(columns, device))
     assert_same(t[at].numpy(), x[rows, columns])
-    t[at] = tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    t[at] = np.arange(6, dtype=np.float32).reshape(2, 3)
     want = x.copy()
     want[rows, columns] = np.arange(6).reshape(2, 3)
     assert_same(t.numpy(), want)
-    again = tensor(x).index_add(0, tensor(np.array([1, 1])), tensor(np.ones((2, 7), np.float32)))
+    twice, ones = tensor(np.array([1, 1]), device), tensor(np.ones((2, 7), np.float32), device)
+    again = tensor(x, device).index_add(0, twice, ones)
     assert_same(again.numpy(), x + np.array([0, 2, 0, 0, 0, 0], np.float32)[:, None])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import assert_same
-from tests.tensor.meaning import extremes, meaning, shapes, tensor
+from tests.tensor.meaning import DEVICES, extremes, meaning, shapes, tensor
 from uopc.dtype import DATA, dtypes
 from uopc.errors import UsageError
 from uopc.tensor.core import Tensor
@@ -217,7 +217,7 @@ def test_what_is_refused(call: Callable[[Tensor], Tensor]) -> None:
         call(tensor(np.zeros((2, 3), np.float32)))
 
 
-@pytest.mark.parametrize("device", ("cpu", "emulated"))
+@pytest.mark.parametrize("device", DEVICES)
 def test_on_devices(device: str) -> None:
     x = extremes(dtypes.f32, (4, 6), 3)
     t = tensor(x, device)

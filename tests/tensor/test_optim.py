@@ -15,6 +15,7 @@ from uopc.errors import UsageError
 from uopc.tensor import nn, optim
 from uopc.tensor.core import Tensor
 
+pytestmark = pytest.mark.usefixtures("each_device")
 SHAPES = ((3, 4), (5,), ())
 STEPS = 4
 Make = Callable[[Sequence[Tensor]], optim.Optimizer]
@@ -54,10 +55,7 @@ CASES: dict[str, tuple[Make, Step]] = {
 
 def leaves(seed: int = 0, dtype: DType = dtypes.f32) -> list[Tensor]:
     rng = np.random.default_rng(seed)
-    return [
-        Tensor(rng.standard_normal(s), dtype=dtype, device="cpu", requires_grad=True)
-        for s in SHAPES
-    ]
+    return [Tensor(rng.standard_normal(s), dtype=dtype, requires_grad=True) for s in SHAPES]
 
 
 def gradients(step: int) -> list[Array]:
@@ -95,7 +93,7 @@ def test_a_step_uses_gradients_up_and_leaves_those_without_alone() -> None:
     parameters = leaves()
     before = [p.numpy() for p in parameters]
     optimizer = optim.SGD(parameters, 1.0)
-    parameters[1].grad = Tensor(np.ones(5, np.float32), device="cpu")
+    parameters[1].grad = Tensor(np.ones(5, np.float32))
     optimizer.step()
     assert all(p.grad is None for p in parameters)
     np.testing.assert_array_equal(parameters[0].numpy(), before[0])
@@ -105,7 +103,7 @@ def test_a_step_uses_gradients_up_and_leaves_those_without_alone() -> None:
 
 
 def test_a_gradient_that_is_kept_keeps_its_value() -> None:
-    w = Tensor([2.0, 3.0], device="cpu", requires_grad=True)
+    w = Tensor([2.0, 3.0], requires_grad=True)
     optimizer = optim.SGD([w], 0.5)
     (w * w * w).sum().backward()
     kept, old = w.grad, w.detach()
@@ -117,7 +115,7 @@ def test_a_gradient_that_is_kept_keeps_its_value() -> None:
 
 
 def test_lr_is_one_tensor_that_takes_numbers() -> None:
-    w = Tensor([1.0], device="cpu", requires_grad=True)
+    w = Tensor([1.0], requires_grad=True)
     optimizer = optim.SGD([w], 0.5)
     held = optimizer.lr
     for lr in (0.25, 0.125):
@@ -132,12 +130,12 @@ def test_lr_is_one_tensor_that_takes_numbers() -> None:
 @pytest.mark.parametrize("beta", [0.5, 0.9, 0.999, 0.99999])
 def test_one_minus_a_power_is_near_also_where_the_power_is_near_one(beta: float) -> None:
     t = np.array([1, 2, 3, 10, 1000, 100_000, 10_000_000])
-    got = optim._one_minus_power(beta, Tensor(t, dtype=dtypes.f32, device="cpu")).numpy()
+    got = optim._one_minus_power(beta, Tensor(t, dtype=dtypes.f32)).numpy()
     np.testing.assert_allclose(got, -np.expm1(t * np.log(beta)), rtol=1e-6)
 
 
 def test_the_optimiser_follows_moved_parameters() -> None:
-    layer = nn.Linear(3, 2, device="cpu")
+    layer = nn.Linear(3, 2)
     optimizer = optim.Adam(layer.parameters())
     parameters = layer.parameters()
     give(parameters, [np.ones((2, 3)), np.ones(2)])
@@ -165,12 +163,12 @@ def test_the_optimiser_follows_moved_parameters() -> None:
 )
 def test_wrong_calls(make: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make(Tensor([1.0], device="cpu", requires_grad=True))
+        make(Tensor([1.0], requires_grad=True))
 
 
-def test_parameters_on_two_devices() -> None:
-    two = [Tensor([1.0], device=d, requires_grad=True) for d in ("cpu", "emulated")]
-    with pytest.raises(UsageError, match="on cpu and emulated"):
+def test_parameters_on_two_devices(each_device: str) -> None:
+    two = [Tensor([1.0], device=d, requires_grad=True) for d in (each_device, "emulated")]
+    with pytest.raises(UsageError, match=f"on {each_device} and emulated"):
         optim.SGD(two)
 
 
@@ -210,9 +208,9 @@ def test_clipping_nothing() -> None:
 
 def test_clip_by_value_then_rmsprop_trains() -> None:
     rng = np.random.default_rng(5)
-    x = Tensor(rng.standard_normal((16, 4)), dtype=dtypes.f32, device="cpu")
-    y = Tensor(rng.integers(0, 3, 16), device="cpu")
-    net = nn.Sequential(nn.Linear(4, 8, device="cpu"), nn.ReLU(), nn.Linear(8, 3, device="cpu"))
+    x = Tensor(rng.standard_normal((16, 4)), dtype=dtypes.f32)
+    y = Tensor(rng.integers(0, 3, 16))
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     optimizer = optim.RMSprop(net.parameters(), 1e-2)
     losses = []
     for _ in range(20):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tensor.meaning import COMPUTED, arrays, meaning, near, same_numbers, tensor
+from tests.tensor.meaning import COMPUTED, DEVICES, arrays, meaning, near, same_numbers, tensor
 from uopc.dtype import DType, dtypes, from_numpy
 from uopc.errors import UsageError
 from uopc.tensor.core import Tensor
@@ -144,7 +144,7 @@ def test_sizes_on_the_cpu(shape: tuple[int, int, int], rng: np.random.Generator)
     np.testing.assert_array_equal((tensor(a) @ tensor(b)).numpy(), a @ b)
 
 
-@pytest.mark.parametrize("device", ("cpu", "emulated"))
+@pytest.mark.parametrize("device", DEVICES)
 def test_on_devices(device: str, rng: np.random.Generator) -> None:
     a = rng.integers(-9, 9, (3, 5, 7))
     b = rng.integers(-9, 9, (7, 4))

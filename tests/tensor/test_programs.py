@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tensor.meaning import arrays, meaning, shapes, tensor
+from tests.tensor.meaning import DEVICES, arrays, meaning, shapes, tensor
 from uopc.dtype import DType, dtypes
 from uopc.tensor.core import Tensor
 from uopc.tensor.movement import cat, stack
@@ -125,8 +125,8 @@ def agree(got: Array, want: Array, dtype: DType) -> None:
     np.testing.assert_allclose(got.astype(np.float64), wide, rtol=limit, atol=limit * size)
 
 
-@pytest.mark.parametrize("device", ("cpu", "emulated"))
-@settings(max_examples=400)
+@pytest.mark.parametrize("device", DEVICES)
+@settings(max_examples=15)
 @given(st.data())
 def test_programs(device: str, data: st.DataObject) -> None:
     t = tensor(data.draw(arrays(shape=shapes(least=1, most=3, size=4), wild=False)), device)

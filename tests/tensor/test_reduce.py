@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tensor.meaning import (
     COMPUTED,
+    DEVICES,
     FLOATS,
     arrays,
     extremes,
@@ -28,8 +29,6 @@ from uopc.tensor import reduce
 from uopc.tensor.core import Tensor
 from uopc.uop.numbers import Array, elementwise
 from uopc.uop.ops import Ops
-
-DEVICES = ("cpu", "emulated")
 
 
 def axes_in(axis: Any, x: Array) -> tuple[int, ...]:

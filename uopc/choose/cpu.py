@@ -12,8 +12,10 @@ import math
 
 from uopc.choose.facts import LONGEST_CHAIN, KernelFacts, is_float_sum, pow2_at_least, tiles
 from uopc.opts import Opts
+from uopc.uop.ops import Combine
 
 THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
+PRODUCT_WORK = 1 << 22  # the same, multiply-adds of a product: tens of them take a nanosecond
 VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
 COLUMNS = 512  # accumulators of a strided reduction: whole cache lines of each row, all in L1
 
@@ -47,22 +49,48 @@ def rank(facts: KernelFacts) -> list[Opts]:
 
 
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
-    """Accumulators for 6 rows of two vectors: 12 of 16 registers, enough to hide the latency of a
-    fused multiply-add (Van Zee and van de Geijn, "BLIS", ACM TOMS 41(3), 2015)."""
-    x, y = (n, m) if facts.contiguous(n) or not facts.contiguous(m) else (m, n)
-    width = VECTOR_BYTES // 2 // facts.widest_item()
-    upcast = {a: min(c, facts.sizes[a]) for a, c in ((y, 6), (x, 2)) if facts.sizes[a] >= c * width}
-    return _with_threads(facts, upcast, {x: min(width, pow2_at_least(facts.sizes[x]))}, {})
+    """Eight vectors of accumulators: with as many loads they fit sixteen registers, and they hide
+    the latency of a fused multiply-add (Van Zee and van de Geijn, "BLIS", ACM TOMS 41(3), 2015).
+
+    Along an output axis where an operand is contiguous in it, else along k: then each output has a
+    vector of partial sums.
+    """
+    width = VECTOR_BYTES // 2 // _product_bytes(facts)
+    along = [a for a in (n, m) if facts.contiguous(a) and facts.sizes[a] >= width]
+    loads = [c for a, c in facts.strides(k) if not a.store]
+    if not along or (loads and all(c == 1 for c in loads)):
+        upcast = {m: _divisor(facts.sizes[m], 4), n: _divisor(facts.sizes[n], 2)}
+        vector = {k: min(width, pow2_at_least(facts.sizes[k]))}
+    else:
+        x = along[0]
+        y = m if x == n else n
+        wide = 2 * width if facts.sizes[x] % (2 * width) == 0 else width
+        upcast, vector = {y: _divisor(facts.sizes[y], 4)}, {x: wide}
+    return _with_threads(facts, upcast, vector, {}, PRODUCT_WORK)
+
+
+def _product_bytes(facts: KernelFacts) -> int:
+    """Of an element of the sum of products."""
+    return max(u.dtype.itemsize for u in facts.reduces if u.arg.combine is Combine.ADD)
+
+
+def _divisor(size: int, most: int) -> int:
+    """Copies of an axis, most of them at most: without a rest where half as many have none."""
+    return next((c for c in range(most, most // 2, -1) if size % c == 0), min(most, size))
 
 
 def _with_threads(
-    facts: KernelFacts, upcast: dict[int, int], vector: dict[int, int], tile: dict[int, int]
+    facts: KernelFacts,
+    upcast: dict[int, int],
+    vector: dict[int, int],
+    tile: dict[int, int],
+    worth: int = THREAD_WORK,
 ) -> Opts:
     """The longest output axis that no REDUCE closes on threads, if the work is worth it."""
     walked = {r.arg.axis for u in facts.reduces for r in u.src[1:]}
     free = [a for a in facts.outputs if a not in walked and facts.sizes[a] > 1]
     thread, loop = None, {}
-    if free and math.prod(facts.sizes) >= THREAD_WORK:
+    if free and math.prod(facts.sizes) >= worth:
         thread = free[0]
         inner = upcast.get(thread, 1) * vector.get(thread, 1)
         share = THREAD_WORK // 4 // max(1, math.prod(facts.sizes) // facts.sizes[thread]) // inner

@@ -7,6 +7,7 @@ After:  REDUCE over k and u in the thread; 5 times v + SHUFFLE(v); STAGE(SHARED,
 
 In one thread a tile digit is folded first (so that no serial chain is long), then the loop, then
 register copies: those are accumulators of their own unless the value already has one per output.
+On a CPU a vector digit is one in any case: a register row for the C compiler.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WARP = 32
 UNROLLED = 64  # partial results that are folded by unrolled code; more by a loop
 
 
-def cooperate(root: UOp) -> UOp:
+def cooperate(root: UOp, gpu: bool = True) -> UOp:
     """MAPPED graph in which every REDUCE closes in-thread ranges only."""
     if not any(u.op is Ops.REDUCE for u in toposort(root)):
         return root
@@ -34,13 +35,15 @@ def cooperate(root: UOp) -> UOp:
     for u in toposort(root):
         src = tuple([memo[s] for s in u.src])
         if u.op is Ops.REDUCE:
-            memo[u] = _reduce(u, src[0], src[1:], lanes)
+            memo[u] = _reduce(u, src[0], src[1:], lanes, gpu)
         else:
             memo[u] = u if src == u.src else ix.remake(u, src)
     return memo[root]
 
 
-def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...]) -> UOp:
+def _reduce(
+    u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...], gpu: bool
+) -> UOp:
     combine: Combine = u.arg.combine
 
     def fold(v: UOp, *over: UOp) -> UOp:
@@ -51,9 +54,12 @@ def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...])
     copies = tuple(r for r in ranges if r.arg.kind is AxisType.UPCAST)
     outer = any(r.arg.kind is AxisType.UPCAST and r not in copies for r in free(value))
     if outer and copies:
+        rows = () if gpu else tuple(r for r in copies if r.arg.digit == "v")
+        chained = tuple(r for r in copies if r not in rows)
         value = (
-            fold(fold(value, *tiles, *copies), *loops) if tiles else fold(value, *loops, *copies)
+            fold(fold(value, *tiles, *chained), *loops) if tiles else fold(value, *loops, *chained)
         )
+        value = fold(value, *rows)
     else:
         value = fold(fold(fold(value, *tiles), *loops), *copies)
     for r in sorted((r for r in ranges if r.arg.kind is AxisType.LOCAL), key=lanes.index):

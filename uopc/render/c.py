@@ -10,7 +10,7 @@ from uopc.kernel import Dims, Launch, ProgramTree, Scope, Source
 from uopc.render import helpers
 from uopc.render.base import PRIMARY, UNARY, Renderer, Text
 from uopc.render.ends import guard_of
-from uopc.render.gcc import out_of_order
+from uopc.render.gcc import out_of_order, register_rows
 from uopc.target import CPU, Target
 from uopc.uop.node import UOp, addrspace, derive, prod, toposort
 from uopc.uop.ops import AxisType, Ops
@@ -34,7 +34,7 @@ class CRenderer(Renderer):
             u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
         )
         self.wraps = self.vectorised and any(map(_adds_signed, order))
-        self.kept_loops = out_of_order(order) if self.vectorised else set()
+        self.kept_loops = out_of_order(order) | register_rows(order) if self.vectorised else set()
 
     def text(self, u: UOp) -> Text:
         """A sign is flipped as a bit where there is an FMA: of -fma(a, b, c) gcc makes the fused

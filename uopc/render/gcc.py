@@ -1,4 +1,4 @@
-"""Float sums of which gcc 12 at -O3 makes wrong code, so that native C can be written otherwise."""
+"""Sums of which gcc 12 at -O3 makes wrong or slow code, so that native C can be written otherwise."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def out_of_order(order: Iterable[UOp]) -> set[UOp]:
             if len(loops) > 1 and any(_permuted(x.src[0].src[1], loops) for x in loads):
                 out.update(loops)
     return out
+
+
+def register_rows(order: Iterable[UOp]) -> set[UOp]:
+    """Vector digits along which sums in registers lie side by side.
+
+    They must stay loops until gcc vectorises: it peels short ones first, and then hundreds of
+    scalar sums do not fit the registers.
+    """
+    sums = (u for u in order if _accumulates(u))
+    return {r for u in sums for r in free(u.src[0].src[1]) if r.arg.digit == "v"}
 
 
 def may_vectorise(program: ProgramTree) -> bool:

@@ -67,8 +67,6 @@ class Hazards:
         mine = self.of[w]
         for g in self._touching(old):
             if g is mine:
-                if self.of.get(old) is mine:
-                    return "its kernel also makes the old contents"
                 if self._reads_astray(w, old, mine):
                     return "its kernel reads other elements of what it overwrites"
             elif self._waits(g, mine):

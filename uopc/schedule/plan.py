@@ -17,7 +17,7 @@ from uopc.schedule.anchors import Anchors
 from uopc.schedule.batch import batches
 from uopc.schedule.bodies import BodyMaker, name_of
 from uopc.schedule.group import Group, Grouping
-from uopc.schedule.hazards import Hazards, memory_of
+from uopc.schedule.hazards import Hazards
 from uopc.schedule.limits import Limits, limits_of
 from uopc.schedule.memory import ErrorWord, Leaf, Place, place
 from uopc.schedule.partial import with_partial_sums
@@ -50,14 +50,12 @@ class Launch:
 class Schedule:
     """Kernels in order.
 
-    results: the place of each root.  versions: {leaf: the place of the last version of its buffer}.
-    arena_bytes: of temporaries.  refused: how often each reason kept values apart.
-    least_bytes: every leaf read once, every result written once.
+    results: the place of each root.  arena_bytes: of temporaries.  refused: how often each reason
+    kept values apart.  least_bytes: every leaf read once, every result written once.
     """
 
     launches: tuple[Launch, ...]
     results: tuple[Place, ...]
-    versions: dict[int, Place]
     arena_bytes: int
     refused: Counter[str] = field(repr=False)
     least_bytes: int = 0
@@ -102,8 +100,6 @@ def schedule(
     order = _in_order(stores, hazards)
     maker = BodyMaker(stores, hazards.in_place)
     made = [maker.make(g) for g in order]
-    last = {memory_of(v): v for v in anchors.sequence if v.op is Ops.ASSIGN}
-    own = frozenset(anchors.roots) | frozenset(last.values())
     number = {g: n for n, g in enumerate(order)}
     needs = [frozenset(number[x] for x in hazards.needs[g] if x in number) for g in order]
     several = batches([body for body, _ in made], needs)
@@ -114,7 +110,7 @@ def schedule(
         )
         for members, _ in several
     ]
-    places, arena = place(use, own, hazards.in_place)
+    places, arena = place(use, anchors.roots, hazards.in_place)
     launches = []
     for members, flat in several:
         at = tuple(
@@ -123,9 +119,8 @@ def schedule(
         groups = [order[k] for k in members]
         launches.append(_launch(groups, flat or made[members[0]][0], at, stores, hazards))
     results = tuple([Leaf(u.arg.slot) if u.op is Ops.BUFFER else places[u] for u in asked])
-    versions = {m.arg.slot: places[v] for m, v in last.items() if v in places}
     least = _least(stores, order)
-    return Schedule(tuple(launches), results, versions, arena, grouping.refused, least)
+    return Schedule(tuple(launches), results, arena, grouping.refused, least)
 
 
 def _grouped(

@@ -662,7 +662,8 @@ def _floor_divide(x: T, y: Operand, reflected: bool = False) -> T:
         a, b = b, a
     if a.dtype.is_float:
         quotient = _in_f32_of_two(lambda p, q: floor_quotient(p, q)[0], a, b)
-        return _result(quotient.detach() if x.requires_grad else quotient, x, y)
+        needs = x.requires_grad or (isinstance(y, Base) and y.requires_grad)
+        return _result(quotient.detach() if needs else quotient, x, y)
     return _result(a // b, x, y)
 
 

@@ -41,7 +41,7 @@ def realize(*tensors: Base) -> None:
     for device in dict.fromkeys(t.device for t in tensors):
         mine = [t for t in tensors if t.device == device]
         mine += storage.companions.get(device, [])
-        _compute([base_of(t._u) for t in mine], mine, device)
+        _compute([base_of(t._u) for t in mine], device)
         for t in mine:
             _settle(t)
 
@@ -49,13 +49,13 @@ def realize(*tensors: Base) -> None:
 def read(tensor: Base) -> Buffer:
     """The memory with a tensor's elements, in order, once they are there.
 
-    Raises IndexError where an index was out of range on the way, and JitError in a captured function.
+    Raises IndexError where an index was out of range on the way, JitError in a captured function.
     """
     if watch.current is not None:
         watch.current.reading("elements")
     realize(tensor)
     if storage.located(tensor._u) is None:
-        _compute([tensor._u], [], tensor.device)
+        _compute([tensor._u], tensor.device)
     raise_errors(tensor.device)
     held = storage.located(tensor._u)
     assert held is not None
@@ -65,7 +65,7 @@ def read(tensor: Base) -> Buffer:
 def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
     """A copy of a tensor's elements as a numpy array; views are taken on the host.
 
-    Raises IndexError where an index was out of range on the way, and JitError in a captured function.
+    Raises IndexError where an index was out of range on the way, JitError in a captured function.
     """
     if watch.current is not None:
         watch.current.reading("elements for the host")
@@ -108,7 +108,7 @@ def schedule_of(*tensors: Base) -> Schedule:
     roots = _wanted([base_of(t._u) for t in tensors])
     if not roots:
         raise UsageError("nothing is left to compute: these tensors are in memory already.")
-    roots, kept = _with_dependents(roots, set(tensors), devices[0])
+    roots, kept = _with_dependents(roots, devices[0])
     return _prepared(roots, kept, devices[0])[0].plan
 
 
@@ -119,14 +119,14 @@ def explain(*tensors: Base) -> str:
 
 
 # ---- one schedule
-def _compute(bases: Sequence[UOp], asked: Sequence[Base], device: str) -> None:
+def _compute(bases: Sequence[UOp], device: str) -> None:
     roots = _wanted(bases)
     for b in bases:
         if not prod(b.shape) and storage.located(b) is None:
             storage.becomes[b] = storage.place(device, b.dtype, b.shape)
     if not roots:
         return
-    roots, kept = _with_dependents(roots, set(asked), device)
+    roots, kept = _with_dependents(roots, device)
     if watch.current is not None:
         watch.current.scheduling(roots)
     prepared, leaves = _prepared(roots, kept, device)
@@ -162,48 +162,57 @@ def _prepared(
     return found, leaves
 
 
-def _with_dependents(
-    roots: list[UOp], asked: set[Base], device: str
-) -> tuple[list[UOp], frozenset[UOp]]:
+def _with_dependents(roots: list[UOp], device: str) -> tuple[list[UOp], frozenset[UOp]]:
     """(roots, and what must keep its contents) where updates are below the roots.
 
     The last version of each memory is computed with what reads it.  So is a tensor that is still
-    lazy and depends on contents that are overwritten; one that is such contents keeps them.
+    lazy and depends on contents that are overwritten; one that is such contents keeps them.  What
+    joins may bring updates of its own, so this goes on until nothing more joins.
     """
     known = storage.becomes.get
-    order = reachable(roots, known)
-    versions = [u for u in order if u.op is Ops.ASSIGN and known(u) is None]
-    if not versions:
-        return roots, frozenset()
-    old = {u.src[0] for u in versions}
-    kept: set[UOp] = set()
-    lazy: list[UOp] = []
-    for t in list(live):
-        if t.device == device and t not in asked:
-            base = base_of(t._u)
-            located = storage.located(base)
-            if located is None:
-                lazy.append(base)
-            elif located in old:
-                kept.add(located)
-    kept.update(u for u in old if storage.has_memory(u) and storage.memory(u) in storage.pinned)
-    if watch.current is None:  # a realised result draws again where it is differentiated later
-        kept.update(_first_version(t._u) for t in storage.companions.get(device, ()))
-    depends: set[UOp] = set(old)
+    values: list[UOp] | None = None
+    while True:
+        order = reachable(roots, known)
+        versions = [u for u in order if u.op is Ops.ASSIGN and known(u) is None]
+        if not versions:
+            return roots, frozenset()
+        if values is None:
+            values = [base_of(t._u) for t in list(live) if t.device == device]
+        old = {u.src[0] for u in versions}
+        old |= {held for u in old if (held := storage.located(u)) is not None}
+        lazy = [u for u in values if storage.located(u) is None]
+        more = _joining(versions, lazy, old)
+        if not more.difference(roots):
+            return roots, frozenset(_kept(values, old, device))
+        roots = list(dict.fromkeys([*roots, *[u for u in (*versions, *lazy) if u in more]]))
+
+
+def _joining(versions: Sequence[UOp], lazy: Sequence[UOp], old: set[UOp]) -> set[UOp]:
+    """What has to be computed before `old` is overwritten: lazy values on it, and last versions."""
+    known = storage.becomes.get
+    depends = set(old)
     for u in reachable(lazy, known):
         if known(u) is None and any(s in depends for s in u.src):
             depends.add(u)
-    more = [u for u in (*versions, *lazy) if u in depends and prod(u.shape)]
     superseded = old.difference(lazy)
-    more = [u for u in more if u not in superseded]
-    return list(dict.fromkeys([*roots, *more])), frozenset(kept)
+    more = [u for u in (*versions, *lazy) if u in depends and prod(u.shape)]
+    return {u for u in more if u not in superseded}
 
 
-def _first_version(u: UOp) -> UOp:
-    """The BUFFER below versions of a memory."""
-    while u.op in (Ops.ASSIGN, Ops.RESHAPE):
+def _kept(values: Iterable[UOp], old: set[UOp], device: str) -> set[UOp]:
+    """Which of the old contents somebody goes on reading."""
+    kept = {held for u in values if (held := storage.located(u)) in old}
+    kept.update(u for u in old if storage.has_memory(u) and storage.memory(u) in storage.pinned)
+    if watch.current is None:  # a realised result draws again where it is differentiated later
+        kept.update(_newest_held(t._u) for t in storage.companions.get(device, ()))
+    return {u for u in kept if u is not None}
+
+
+def _newest_held(u: UOp) -> UOp:
+    """The BUFFER with the newest version of a memory that is computed."""
+    while (held := storage.located(u)) is None:
         u = u.src[0]
-    return u
+    return held
 
 
 def _bind(

@@ -105,9 +105,10 @@ class Place:
         found = [t for u in self.users if (t := u.find(arguments)) is not None]
         if not found or any(t.device != self.memory.device for t in found):
             raise StaleError
-        realize(*found)
-        for tensor in found:
-            give_memory(tensor)
+        if any(storage.located(t._u) is None for t in found):
+            realize(*found)
+            for tensor in found:
+                give_memory(tensor)
         nodes = {storage.located(t._u) for t in found}
         node = nodes.pop()
         if nodes or node is None:
@@ -164,42 +165,87 @@ class Place:
 
 
 @dataclass(eq=False)
-class Output:
-    """The memory of a result.  node, value: the BUFFER and the graph of the newest result."""
+class Face:
+    """A BUFFER that stands for a result, and the result's graph.  memory: its own copy, once it had
+    to make room."""
 
-    memory: Buffer
-    shape: Shape
     node: UOp
     value: UOp
+    memory: Buffer | None = None
     counts: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, memory: Buffer, shape: Shape) -> Output:
-        """The output with a memory of this shape."""
+    def of(cls, memory: Buffer, shape: Shape) -> Face:
+        """A new one, for what is in a memory."""
         node = _node(memory, shape or (1,))
-        made = cls(memory, shape, node, node.reshape(shape))
+        made = cls(node, node.reshape(shape))
         del node
         made.counts = made._references()
-        outputs.add(made)
-        storage.pinned.add(memory)
         return made
 
-    def tensor(self) -> Tensor:
-        """The result."""
-        return fresh(Tensor, self.value, self.memory.device)
-
-    def spare(self) -> None:
-        """A copy for whoever holds the last result."""
-        if self._references() != self.counts:
-            old = weakref.ref(self.node)
-            self.node = _node(self.memory, self.node.shape)
-            self.value = self.node.reshape(self.shape)
-            self.counts = self._references()
-            _keep(old, self.memory)
+    @property
+    def held(self) -> bool:
+        """Does somebody hold what it stands for?"""
+        return self._references() != self.counts
 
     def _references(self) -> tuple[int, int]:
         return getrefcount(self.node), getrefcount(self.value)
 
+
+@dataclass(eq=False)
+class Output:
+    """The memory of a result.  face: of the newest; others: those of earlier results, to be used
+    again once nobody holds them: a loop that keeps its last loss needs two."""
+
+    memory: Buffer
+    shape: Shape
+    face: Face
+    others: list[Face] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, memory: Buffer, shape: Shape) -> Output:
+        """The output with a memory of this shape."""
+        made = cls(memory, shape, Face.of(memory, shape))
+        outputs.add(made)
+        storage.pinned.add(memory)
+        return made
+
+    @property
+    def node(self) -> UOp:
+        """The BUFFER of the newest result."""
+        return self.face.node
+
+    def tensor(self) -> Tensor:
+        """The result."""
+        return fresh(Tensor, self.face.value, self.memory.device)
+
+    def spare(self) -> None:
+        """A copy for whoever holds the last result."""
+        if self.face.held:
+            self._keep(self.face)
+            self.face = self._free()
+
+    def _keep(self, face: Face) -> None:
+        if face.memory is None:
+            memory = self.memory
+            face.memory = Buffer(memory.device, memory.dtype, memory.size)
+        self.memory.copy_to(face.memory)
+        storage.put(face.node, face.memory)
+        self.others.append(face)
+        if len(self.others) > _FACES_MAX:
+            del self.others[0]
+
+    def _free(self) -> Face:
+        """A face that nobody holds, which stands for the memory from now on."""
+        for n, face in enumerate(self.others):
+            if not face.held:
+                del self.others[n]
+                storage.put(face.node, self.memory)
+                return face
+        return Face.of(self.memory, self.shape)
+
+
+_FACES_MAX = 4
 
 #: places of tensors that functions close over, by the id of their memory
 closed: WeakValueDictionary[int, Place] = WeakValueDictionary()

@@ -99,9 +99,11 @@ class Seen:
     def had_gradient(self) -> bool:
         return self.gradient is not None
 
-    def gradient_now(self) -> Base | None:
-        """The gradient that it had, as far as it is still there."""
-        return None if self.gradient is None else self.gradient()
+    def has_new_gradient(self, tensor: Base) -> bool:
+        """Has it another gradient than before the call, or none any more?"""
+        if tensor.grad is None or self.gradient is None:
+            return tensor.grad is not None or self.gradient is not None
+        return tensor.grad is not self.gradient()
 
 
 @dataclass(frozen=True)

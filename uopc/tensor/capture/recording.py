@@ -40,10 +40,9 @@ def rehearse(name: str, function: Callable[..., Any], call: Call) -> tuple[Any, 
     before = {id(t): weakref.ref(t) for t in live}
     with listening(heard):
         result = function(*call.args, **call.kwargs)
-        made = [
-            t if t is None or ((r := before.get(id(t))) and r() is t) else t.detach()
-            for t in results_of(name, result)
-        ]
+        made = _detached(
+            results_of(name, result), lambda t: (r := before.get(id(t))) is not None and r() is t
+        )
         realize(*[t for t in made if t is not None], *heard.still_changed())
     return rebuilt(result, iter(made)), heard
 
@@ -101,9 +100,9 @@ class _Left:
         """Compute what is left lazy; it belongs to the record."""
         leaves = results_of(name, result)
         like = rebuilt(result, iter([None] * len(leaves)))
-        made = [t if t is None or recorder.of(t) else t.detach() for t in leaves]
+        made = _detached(leaves, lambda t: recorder.of(t) is not None)
         left = cls(recorder, call, like, list(made))
-        gradients = [t.grad for seen, t in left.leaves if t.grad is not seen.gradient_now()]
+        gradients = [t.grad for seen, t in left.leaves if seen.has_new_gradient(t)]
         new = [t for t in (*made, *gradients) if t is not None and not recorder.of(t)]
         recorder.scheduling([t._u for t in new])  # some may have been there before
         realize(*new, *recorder.still_changed())
@@ -216,22 +215,25 @@ class _Left:
             return Output.of(memory, t.shape)
 
         results: list[Result] = []
+        made: dict[int, Output] = {}
         for t in self.results:
-            if isinstance(t, Tensor):
-                before = self.recorder.of(t) is not None
-                results.append(self.index.get(id(t), t) if before else output(t))
-            else:
+            if not isinstance(t, Tensor):
                 results.append(t)
+            elif self.recorder.of(t) is not None:
+                results.append(self.index.get(id(t), t))
+            else:
+                if id(t) not in made:
+                    made[id(t)] = output(t)
+                results.append(made[id(t)])
         self.results.clear()
         gradients = []
         for seen, leaf in self.leaves:
             user, _ = self._user(seen)
-            new = leaf.grad if leaf.grad is not seen.gradient_now() else None
-            changes = leaf.grad is not seen.gradient_now()
-            given = None if new is None else output(new)
-            gradients.append(Gradient(user, seen.had_gradient, changes, given))
-            if changes:
+            new, given = seen.has_new_gradient(leaf), None
+            if new:
+                given = None if leaf.grad is None else output(leaf.grad)
                 leaf.grad = None
+            gradients.append(Gradient(user, seen.had_gradient, new, given))
         return results, gradients
 
     def _move(
@@ -275,6 +277,17 @@ def _agree(group: Sequence[_Part]) -> bool:
     return not group[0].changed or all(
         p.end is not None and storage.located(p.seen.value) is not None for p in group
     )
+
+
+def _detached(
+    results: Sequence[Tensor | None], before: Callable[[Tensor], bool]
+) -> list[Tensor | None]:
+    """What was made in the call, without its history; the same tensor stays the same tensor."""
+    made: dict[int, Tensor] = {}
+    for t in results:
+        if t is not None and id(t) not in made:
+            made[id(t)] = t if before(t) else t.detach()
+    return [None if t is None else made[id(t)] for t in results]
 
 
 # ---- memories

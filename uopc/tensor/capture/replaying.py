@@ -107,8 +107,9 @@ class Capture:
         return rebuilt(self.like, self._handed_out(call.tensors))
 
     def _handed_out(self, arguments: Arguments) -> Iterator[Any]:
+        made = {id(r): r.tensor() for r in self.results if isinstance(r, Output)}
         for result in self.results:
             if isinstance(result, Output):
-                yield result.tensor()
+                yield made[id(result)]
             else:
                 yield arguments[result] if isinstance(result, int) else result
