@@ -6,7 +6,8 @@ each with the reason it stands there; `lower` runs it and can record every graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from uopc import config
@@ -21,6 +22,7 @@ from uopc.kernel import USUAL, Dims, KernelBody, Numerics, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
+from uopc.passes.cut import cut, nested, work
 from uopc.passes.effects import effects
 from uopc.passes.exact_math import exact_math
 from uopc.passes.in_place import (
@@ -232,14 +234,15 @@ def compile_kernel(
     way = _Way(how, language, on, numerics, _checked(check, name, how, on))
     root = share(rangeify_kernel(body), given=True)
     slot = 1 + max(u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER)
-    facts = KernelFacts.of_indexed(root)
-    ranked = [opts] if opts is not None else _candidates(facts, way)
-    try:
-        steps, partials = _first_that_fits(root, ranked, slot, name, way, chosen=opts is None)
-    except TargetError:
-        if opts is not None or not is_in_place(root):
-            raise
-        steps, partials = _apart(root, slot, name, way)
+    if opts is not None:
+        steps, partials = _first_that_fits(root, [opts], slot, name, way, chosen=False)
+    else:
+        pieces, partials = ([root], []) if on.is_gpu else _pieces(root, slot, way)
+        steps = ()
+        for n, piece in enumerate(pieces):
+            called = name if piece is pieces[-1] else f"{name}_part{n}"
+            more, written = _chosen(piece, slot + len(partials), called, way)
+            steps, partials = (*steps, *more), [*partials, *written]
     values, outs = [o.value for o in body.outputs], [o.memory for o in body.outputs]
     return Kernel(steps, how, on, values, outs, partials, numerics, body.errors)
 
@@ -262,14 +265,69 @@ def compile_segments(
     return _step(kernel.root, segment_opts(kernel, on.is_gpu), name, way), kernel
 
 
-def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> list[Opts]:
+def _chosen(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...], list[UOp]]:
+    """Steps under the best Opts; apart and copied where none can write in place."""
+    ranked = _candidates(KernelFacts.of_indexed(root), way)
+    try:
+        return _first_that_fits(root, ranked, slot, name, way, chosen=True)
+    except TargetError:
+        if not is_in_place(root):
+            raise
+        return _apart(root, slot, name, way)
+
+
+#: statements, about as many nanoseconds, below which a kernel on a CPU is never cut
+WORTH_A_CUT = 1 << 17
+#: part of the work that is left where a cut is worth another kernel
+LEFT_BY_A_CUT = 0.7
+
+
+def _pieces(root: UOp, slot: int, way: _Way) -> tuple[list[UOp], list[UOp]]:
+    """The kernels that a CPU makes of one, in their order, and the partial buffers between them.
+
+    A reduction inside the loops of another one is cut off where that saves enough work.
+    """
+    pieces: list[UOp] = []
+    partials: list[UOp] = []
+    left = [root]
+    while left:
+        root = left.pop()
+        cuts = [cut(root, r, slot + len(partials)) for r in nested(root)]
+        if not cuts or (have := _work(root, way)) < WORTH_A_CUT:
+            pieces.append(root)
+            continue
+        works = [_work(first, way) + _work(second, way) for first, second, _ in cuts]
+        if min(works) > have * LEFT_BY_A_CUT:
+            pieces.append(root)
+            continue
+        first, second, written = cuts[works.index(min(works))]
+        partials += written
+        left += [second, first]
+    return pieces, partials
+
+
+def _work(root: UOp, way: _Way) -> float:
+    """What a kernel does under the Opts that are chosen for it; infinite where they do not fit."""
+    opts = next(iter(_candidates(KernelFacts.of_indexed(root), way)))
+    try:
+        return work(linearize(lower(root, opts, numerics=way.numerics)))
+    except TargetError:
+        return math.inf
+
+
+def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> Iterator[Opts]:
     """Opts for a kernel whose axes are given; each as it is, then as it can write in place."""
     if not way.target.is_gpu:
-        return choose_cpu.rank(facts)
-    ranked = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=split))
-    both = [x for opts in ranked for x in (opts, confined(facts.root, opts))]
-    whole = choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=False)) if split else []
-    return [*dict.fromkeys((*both, *(confined(facts.root, opts) for opts in whole)))]
+        yield from choose_cpu.rank(facts)
+        return
+    seen: set[Opts] = set()
+    for may_split in (True, False) if split else (False,):
+        for opts in choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=may_split)):
+            confined_ = confined(facts.root, opts)
+            for x in (opts, confined_) if may_split is split else (confined_,):
+                if x not in seen:
+                    seen.add(x)
+                    yield x
 
 
 def _apart(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...], list[UOp]]:
@@ -304,7 +362,7 @@ def _where(target: str | Target | None) -> tuple[str, str, Target]:
 
 def _first_that_fits(
     root: UOp,
-    ranked: Sequence[Opts],
+    ranked: Iterable[Opts],
     slot: int,
     name: str,
     way: _Way,
@@ -353,7 +411,7 @@ def _steps(
 
 def _second_half(facts: KernelFacts, way: _Way) -> Opts:
     """Opts for what folds the parts; the first that can write in place, if it does."""
-    ranked = _candidates(facts, way, split=False)
+    ranked = [*_candidates(facts, way, split=False)]
     return next((o for o in ranked if may_write_in_place(facts.root, o)), ranked[0])
 
 

@@ -19,7 +19,7 @@ from tests.kernels import (
 )
 from uopc.dtype import AddrSpace
 from uopc.opts import Opts
-from uopc.uop.node import UOp, toposort
+from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import Stage, check
 from uopc.uop.text import show
@@ -109,3 +109,15 @@ def test_keep_shared_holds_a_long_row() -> None:
 
 def test_native_code_does_not_batch_its_loads() -> None:
     assert kept(Opts(vector={1: 8}), param(0, 3, 128) * 2.0) == []
+
+
+def test_a_row_that_lanes_have_in_common_is_not_kept_in_shared_memory() -> None:
+    """Each thread keeps elements of its own there, without a barrier."""
+    x, y = param(0, 4, 60), param(1, 4, 60, 8)
+    row = x.reshape((4, 60, 1)).expand(y.shape)
+    kernel = (row.maximum(y)).permute((0, 2, 1)).reduce(Ops.MAX, 1)
+    spread = kernel.reshape((4, 1, 8)).expand(y.shape)
+    opts = Opts(gpu=True, local={2: 8}, keep="shared")
+    _, after = around("materialise", opts, row - spread)
+    shared = [u for u in toposort(after) if u.op is Ops.STAGE and u.arg.space is AddrSpace.SHARED]
+    assert all(memory(u.src[0].src[0]).arg.slot == 1 for u in shared)

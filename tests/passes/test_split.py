@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernels import (
+    along,
     around,
     arrays_of,
     assert_same_numbers,
@@ -17,12 +18,13 @@ from tests.kernels import (
     param,
     product,
 )
+from uopc.dtype import DType, dtypes
 from uopc.errors import TargetError, UsageError
 from uopc.opts import Opts
 from uopc.passes.split import split
 from uopc.pipeline import lower
 from uopc.uop.node import UOp, toposort
-from uopc.uop.ops import AxisType, Ops
+from uopc.uop.ops import AxisType, Combine, Ops
 from uopc.uop.spec import Stage, check
 from uopc.uop.text import show
 
@@ -89,6 +91,44 @@ def test_a_guard_loses_what_cannot_matter() -> None:
     assert guards
     for g in guards:
         assert all(r.arg.digit != "v" for r in toposort(g) if r.op is Ops.RANGE)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (lambda x, y: x, False),
+        (lambda x, y: x * y, False),
+        (lambda x, y: x * 3.0, True),  # 0.0 * 3.0; were it -3.0, or infinity, it would not be +0.0
+        (lambda x, y: x + y, True),
+        (lambda x, y: x.exp(), True),
+        (lambda x, y: x * along(x.reduce(Ops.MAX, 1), x), True),
+    ],
+)
+def test_a_sum_of_what_is_zero_outside_has_no_guard(
+    value: Callable[[UOp, UOp], UOp], told: bool
+) -> None:
+    """0.0 from a LOAD that touches nothing, and products of such."""
+    body = value(param(0, 3, 50), param(1, 3, 50)).reduce(Ops.ADD, 1)
+    opts = Opts(gpu=True, local={1: 32})
+    before, after = around("split", opts, body)
+    if not any(u.op is Ops.EXP for u in toposort(body)):
+        assert_same_numbers(before, after, arrays_of(body), (Stage.INDEXED, Stage.MAPPED))
+    sums = [u for u in toposort(after) if u.op is Ops.REDUCE and u.arg.combine is Combine.ADD]
+    assert [u.src[0].op is Ops.WHERE for u in sums] == [told]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.i32, dtypes.f16, dtypes.f32])
+def test_whole_numbers_need_one_factor_of_zero(dtype: DType) -> None:
+    x = param(0, 3, 50, dtype=dtype)
+    _, after = around("split", Opts(gpu=True, local={1: 32}), (x * 3).reduce(Ops.ADD, 1))
+    (total,) = (u for u in toposort(after) if u.op is Ops.REDUCE)
+    assert (total.src[0].op is Ops.WHERE) is dtype.is_float
+
+
+def test_the_largest_of_nothing_is_no_zero() -> None:
+    _, after = around("split", Opts(gpu=True, local={1: 32}), param(0, 3, 50).reduce(Ops.MAX, 1))
+    (top,) = (u for u in toposort(after) if u.op is Ops.REDUCE)
+    assert top.src[0].op is Ops.WHERE
 
 
 def test_neighbouring_lanes_are_neighbours_in_every_copy() -> None:

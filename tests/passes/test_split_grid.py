@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers import assert_same
-from tests.kernels import OUT, arrays_of, columns, indexed, param, softmax
+from tests.kernels import OUT, arrays_of, columns, indexed, outputs, param, softmax
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
 from uopc.opts import Opts
+from uopc.passes.rangeify import rangeify
+from uopc.passes.share import share
 from uopc.passes.split_grid import split_axis, split_grid
 from uopc.pipeline import lower
-from uopc.uop.node import UOp
+from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate, run
 from uopc.uop.spec import Stage, check
@@ -90,3 +92,13 @@ def test_two_axes_at_a_time_cannot_be_split() -> None:
         UsageError, match=r"Opts.blocks splits reduced axes \[1, 2\]; one reduction"
     ):
         split_axis(indexed(body), Opts(gpu=True, blocks={1: 3, 2: 3}))
+
+
+def test_what_is_read_at_a_place_that_data_names_stays_inside() -> None:
+    """The index is a LOAD too: past the end of the axis neither is touched."""
+    x, index = param(0, 20), param(1, 3, 50, dtype=dtypes.i32)
+    body = x.gather((~0,), index).reduce(Ops.ADD, 1)
+    root = share(rangeify([body], outputs([body])))
+    first, _, _, _ = split_grid(root, Opts(gpu=True, blocks={1: 4}), 20)
+    for load in (u for u in toposort(first) if u.op is Ops.LOAD):
+        assert len(load.src) == 3

@@ -13,7 +13,7 @@ from uopc.dtype import DType, dtypes
 from uopc.opts import Opts
 from uopc.passes.linearize import parameters
 from uopc.passes.vectorise import WIDEST_BYTES, widest
-from uopc.uop.node import UOp, toposort
+from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate, run
 from uopc.uop.spec import Stage, check
@@ -37,6 +37,8 @@ CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "sum": ((param(0, 3, 100).reduce(Ops.ADD, 1),), Opts(gpu=True, local={1: 8}, vector={1: 4})),
     "product": ((product(8, 16, 8),), Opts(gpu=True, local={0: 4, 1: 4}, vector={1: 4}, unroll=4)),
     "to-bytes": ((param(0, 128).cast(dtypes.i8),), FOURS),
+    "several-outputs": ((axpy(99), param(0, 99).sqrt()), FOURS),
+    "one-of-them-wide": ((axpy(96), param(1, 96, dtype=dtypes.f64) + 1.0), FOURS),
 }
 
 
@@ -72,6 +74,7 @@ def widths(name: str) -> tuple[list[int], list[int]]:
         ("halves", [8], [8]),
         ("to-bytes", [4], [4]),
         ("padded-by-ones", [4], [4]),
+        ("one-of-them-wide", [4, 1], [4, 1]),
     ],
 )
 def test_what_is_wide(name: str, loads: list[int], stores: list[int]) -> None:
@@ -119,6 +122,16 @@ def _of(name: str) -> tuple[Opts, UOp]:
 def test_nothing_happens_without_a_vector_digit() -> None:
     before, after = around("vectorise", Opts(gpu=True, local={0: 8}, upcast={0: 4}), axpy(128))
     assert before is after
+
+
+def test_several_outputs_are_packed_before_the_first_is_stored() -> None:
+    """In place, that is: all LOADs come before."""
+    _, after = around("vectorise", CASES["several-outputs"][1], *CASES["several-outputs"][0])
+    nests = [u for u in toposort(after) if u.op is Ops.END and u.src[0].op is Ops.STORE]
+    packed = [u for u in nests if memory(u.src[0].src[0]).arg.name == "out"]
+    assert len(packed) == 1
+    wide = [u for u in toposort(after) if u.op is Ops.STORE and u.arg is not None and widest(u)]
+    assert len(wide) == 2 and all(packed[0] in toposort(u) for u in wide)
 
 
 def test_the_wide_load_of_a_padded_row_gives_zeros() -> None:

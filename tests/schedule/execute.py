@@ -106,6 +106,7 @@ def _run_body(
     body: KernelBody, places: Sequence[Place], memories: Memories, rng: random.Random
 ) -> None:
     values = [o.value for o in body.outputs]
+    assert len({o.memory for o in body.outputs}) == len(values), "two outputs share a memory"
     slots = {u.arg.slot for u in toposort(*values) if u.op is Ops.BUFFER}
     arrays: dict[int, Array] = {s: memories.read(places[s]) for s in slots}
     for o in body.outputs:

@@ -61,7 +61,7 @@ class Case:
             arrays,
             tuple([values[r] for r in roots]),
             self.exact,
-            any(strays(u, [values[s] for s in u.src[1:]]) for u in order),
+            any(strays(u, [values[s] for s in u.src[1:]]) for u in _read(roots)),
         )
 
 
@@ -82,6 +82,19 @@ def evaluated(values: Sequence[UOp], arrays: Sequence[Array]) -> tuple[Array, ..
     """What values over leaves are, by the oracle."""
     read = {u.arg.slot: arrays[u.arg.slot] for u in toposort(*values) if u.op is Ops.BUFFER}
     return tuple(evaluate(list(values), read))
+
+
+def _read(roots: Sequence[UOp]) -> list[UOp]:
+    """What values are made of; not the contents that a new version replaces unread."""
+    found = dict.fromkeys(roots)
+    stack = list(roots)
+    while stack:
+        u = stack.pop()
+        for s in u.src[1:] if u.op is Ops.ASSIGN else u.src:
+            if s not in found:
+                found[s] = None
+                stack.append(s)
+    return list(found)
 
 
 def strays(u: UOp, indices: Sequence[Array]) -> bool:
@@ -178,7 +191,7 @@ def random_case(seed: int, steps: int = 14) -> Case:
         if x.op is Ops.BUFFER and prod(x.shape):
             g.handles.append(x)
     few = rng.sample(_STEPS, rng.randint(4, len(_STEPS)))  # each graph has its own character
-    for _ in range(rng.randint(3, steps)):
+    for _ in range(rng.randint(max(3, steps // 4), steps)):
         made = rng.choice(few)(g)
         if made is not None:
             g.keep(made)

@@ -1,27 +1,33 @@
 """The scheduler with one of its own rules switched off: what its tests must notice.
 
-A mutant is a change that a `MonkeyPatch` makes.  `noticed` runs one graph under it.
+A mutant is a change that a `MonkeyPatch` makes; `judged` schedules one graph under it.  Some rules
+guard not the numbers but what they cost, as others stand behind them: a wrong merge makes a kernel
+compute a reduction again for each of its readers, or an update that needs memory of its own.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from tests.schedule.execute import assert_right, planned
-from tests.schedule.graphs import random_case
+from tests.schedule.graphs import CanonicalCase
+from uopc.kernel import KernelBody
+from uopc.passes.rangeify import rangeify_kernel
 from uopc.schedule import memory
 from uopc.schedule.anchors import Anchors
 from uopc.schedule.bodies import BodyMaker
 from uopc.schedule.group import Group, Grouping
 from uopc.schedule.hazards import Hazards
+from uopc.schedule.memory import Leaf
 from uopc.schedule.order import Order, Placed
 from uopc.schedule.stores import Stores
-from uopc.uop.node import UOp
+from uopc.schedule.views import Entry
+from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 
 Patch = pytest.MonkeyPatch
@@ -118,7 +124,7 @@ def old_readers_anywhere(patch: Patch) -> None:
     place = Grouping._place
 
     def changed(self: Grouping, v: UOp) -> None:
-        readers, self._old_readers = self._old_readers, Nothing()  # type: ignore[assignment]  # reads only
+        readers, self._old_readers = self._old_readers, Nothing()
         place(self, v)
         self._old_readers = readers
 
@@ -175,6 +181,10 @@ def off_axes_merges(patch: Patch) -> None:
     patch.setattr(Grouping, "_accesses", changed)
 
 
+def _first(e: Entry) -> Entry:
+    return e if isinstance(e, int) or len(e) != 1 else next(iter(e))
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     "no cycle check": no_cycle_check,
     "positions stay": positions_stay,
@@ -196,20 +206,37 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
 }
 
 
-def fails(seed: int, steps: int, way: str) -> str:
-    """What is wrong with the schedule of a random graph, if anything."""
-    case = random_case(seed, steps).canonical()
-    if not case.roots:
-        return ""
-    try:
-        assert_right(case, planned(case, way), random.Random(seed))
-    except Exception as wrong:
-        return f"{type(wrong).__name__}: {wrong}"
-    return ""
+@dataclass(frozen=True)
+class Judged:
+    """What is wrong with a schedule; reductions that a kernel computes more than once; updates that
+    are not in place."""
+
+    wrong: str
+    repeated: int = 0
+    moved: int = 0
+
+    def worse(self, other: Judged) -> bool:
+        dearer = self.repeated > other.repeated or self.moved > other.moved
+        return bool(self.wrong) or dearer
 
 
-def noticed(name: str, seed: int, steps: int, way: str) -> str:
-    """The same under a mutant."""
+def judged(case: CanonicalCase, way: str, mutant: str | None = None) -> Judged:
+    """The schedule of a graph, with a rule switched off."""
     with pytest.MonkeyPatch.context() as patch:
-        MUTANTS[name](patch)
-        return fails(seed, steps, way)
+        if mutant is not None:
+            MUTANTS[mutant](patch)
+        try:
+            plan = planned(case, way)
+            assert_right(case, plan, random.Random(0))
+            repeated = sum(computed_again(k.body) for k in plan.launches)
+        except Exception as wrong:
+            return Judged(f"{type(wrong).__name__}: {wrong}")
+    updates = [p for u, p in zip(case.roots, plan.results, strict=True) if u.op is Ops.ASSIGN]
+    return Judged("", repeated, sum(not isinstance(place, Leaf) for place in updates))
+
+
+def computed_again(body: KernelBody) -> int:
+    """How many reductions a kernel has beyond those that its values are made of."""
+    values = toposort(*[o.value for o in body.outputs])
+    made = [u for u in toposort(rangeify_kernel(body)) if u.op is Ops.REDUCE]
+    return max(0, len(made) - sum(u.op in (Ops.REDUCE, Ops.SCATTER) for u in values))

@@ -126,14 +126,14 @@ class Value:
         return Value.of(self.array, (self, lambda g: g))
 
     def contiguous(self) -> Value:
-        return self
+        return self.clone()
 
     def realize(self) -> Value:
         return self
 
     def assign(self, value: Any) -> Value:
         """A new node for the same value."""
-        new = value if isinstance(value, Value) else Value(value, self.dtype)
+        new = value if isinstance(value, Value) else Value(_stored(value, self.dtype))
         _storable(new.dtype, self.dtype)
         new = new.cast(self.dtype).broadcast_to(self.shape)
         leaf = self.node.leaf is self
@@ -150,8 +150,12 @@ class Value:
         new = value if isinstance(value, Value) else Value(_stored(value, self.dtype))
         _storable(new.dtype, self.dtype)
         new = new.cast(self.dtype).now()
+        if isinstance(key, Value) and key.dtype is dtypes.bool and not key.ndim:
+            raise Refused("a mask without axes")
         where = np.arange(self.size).reshape(self.shape)
         named = where[_key(key)]
+        if self.requires_grad and not self.is_leaf and named.size == self.size:
+            raise Refused("nothing is left that a gradient could come to")
         spread = np.broadcast_to(np.arange(new.size).reshape(new.shape), named.shape)
         where[_key(key)] = -1 - spread
         old = self.now()
@@ -168,6 +172,8 @@ class Value:
     def _moved(self, f: Callable[[Array, Any], Array], fill: Any = 0) -> Value:
         """A movement: f(array, fill) puts elements elsewhere and `fill` where there is none."""
         places = f(np.arange(self.size).reshape(self.shape), -1)
+        if not isinstance(fill, int) or not 0 <= fill <= (1 if self.dtype is dtypes.bool else 9):
+            raise Refused("a number that does not fit")
         old = self.now()
         made = np.ascontiguousarray(f(self.array, np.asarray(fill).astype(self.array.dtype)))
         return Value.of(
@@ -198,6 +204,8 @@ class Value:
         return (self[i] for i in range(self.shape[0]))
 
     def take(self, indices: Any, axis: int) -> Value:
+        if not self.ndim:
+            raise Refused("no axes")
         return self._moved(lambda a, _: np.take(a, _key(indices), axis))
 
     def gather(self, axis: int, index: Value) -> Value:
@@ -219,8 +227,8 @@ class Value:
         grid = list(np.indices(index.shape))
         grid[axes] = index.array.astype(np.int64) % self.shape[axes]
         flat = np.ravel_multi_index(grid, self.shape) if index.size else index.array
-        if src.dtype is not self.dtype:
-            raise Refused("another dtype")
+        if src.dtype is not self.dtype or self.dtype is dtypes.bool or self.dtype.storage:
+            raise Refused("a dtype that does not add")
         values = src[tuple(slice(0, n) for n in index.shape)]
         if not self.dtype.is_float:
             out = self.array.reshape(-1).copy()
@@ -233,6 +241,8 @@ class Value:
         return self - (-sums)  # which keeps -0.0 where nothing is added
 
     def one_hot(self, num_classes: int) -> Value:
+        if not self.dtype.is_data_int:
+            raise Refused("no integers")
         return Value.of((self.array[..., None] == np.arange(num_classes)).astype(np.int64))
 
     # ---- movement
@@ -254,7 +264,7 @@ class Value:
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Value:
         if shape == self.shape:
-            return self
+            return self.clone()
         return self._moved(lambda a, _: np.broadcast_to(a, shape))
 
     def squeeze(self, axis: int | None = None) -> Value:
@@ -284,20 +294,28 @@ class Value:
         )
 
     def repeat(self, repeats: int, axis: int) -> Value:
+        if not self.ndim:
+            raise Refused("no axes")
         return self._moved(lambda a, _: np.repeat(a, repeats, axis))
 
     def tile(self, *repeats: int) -> Value:
         return self._moved(lambda a, _: np.tile(a, repeats))
 
     def tril(self, diagonal: int = 0) -> Value:
+        self._matrix()
         return self._moved(
             lambda a, fill: np.where(np.tri(*a.shape[-2:], diagonal, dtype=bool), a, fill)
         )
 
     def triu(self, diagonal: int = 0) -> Value:
+        self._matrix()
         return self._moved(
             lambda a, fill: np.where(np.tri(*a.shape[-2:], diagonal - 1, dtype=bool), fill, a)
         )
+
+    def _matrix(self) -> None:
+        if self.ndim < 2:
+            raise Refused("no matrix")
 
     def diagonal(self, offset: int = 0) -> Value:
         return self._moved(lambda a, _: np.diagonal(a, offset, -2, -1))
@@ -312,12 +330,9 @@ class Value:
 
     # ---- elementwise
     def cast(self, dtype: DType) -> Value:
-        if dtype is self.dtype:
-            return self
         before = self.dtype
         rule: list[tuple[Value, Rule]] = [(self, lambda g: g.cast(before))]
-        float_to_float = dtype.is_float and before.is_float and not dtype.storage
-        return Value.of(cast(self.array, dtype), *(rule if float_to_float else []))
+        return Value.of(cast(self.array, dtype), *(rule if before.is_float else []))
 
     def _pair(self, other: Any, floats: bool = False) -> tuple[Value, Value]:
         """Both operands in one dtype and shape."""
@@ -350,7 +365,7 @@ class Value:
     def __add__(self, other: Any) -> Value:
         a, b = self._pair(other)
         if a.dtype is dtypes.bool:
-            return Value.of(a.array | b.array)
+            raise Refused("bools")
         return Value.of(a.array + b.array, (a, lambda g: g), (b, lambda g: g))
 
     def __sub__(self, other: Any) -> Value:
@@ -361,6 +376,8 @@ class Value:
 
     def __mul__(self, other: Any) -> Value:
         a, b = self._pair(other)
+        if a.dtype is dtypes.bool:
+            raise Refused("bools")
         return Value.of(a.array * b.array, (a, lambda g: g * b), (b, lambda g: g * a))
 
     __radd__, __rmul__ = __add__, __mul__
@@ -387,8 +404,8 @@ class Value:
         return Value.of(np.power(self.array, np.asarray(n, self.array.dtype)))
 
     def __neg__(self) -> Value:
-        if self.dtype is dtypes.bool:
-            raise Refused("bools")
+        if self.dtype is dtypes.bool or self.dtype.storage:
+            raise Refused("bools, or fp8")
         return Value.of(np.negative(self.array), (self, lambda g: -g))
 
     def square(self) -> Value:
@@ -422,6 +439,8 @@ class Value:
         )
 
     def relu(self) -> Value:
+        if self.dtype is dtypes.bool:
+            raise Refused("bools")
         return self.maximum(0)
 
     def clamp(self, low: Any, high: Any) -> Value:
@@ -447,6 +466,15 @@ class Value:
 
     def masked_fill(self, mask: Value, value: Any) -> Value:
         return Value.where(mask, value, self)
+
+    def __iadd__(self, other: Any) -> Value:
+        return self.assign(self + other)
+
+    def __isub__(self, other: Any) -> Value:
+        return self.assign(self - other)
+
+    def __imul__(self, other: Any) -> Value:
+        return self.assign(self * other)
 
     def _compared(self, other: Any, f: Callable[[Array, Array], Any]) -> Value:
         a, b = self._pair(other)
@@ -498,6 +526,8 @@ class Value:
 
     def _of_floats(self, f: Callable[[Array], Any]) -> Value:
         """A function that numpy rounds as everybody does."""
+        if self.dtype.storage:
+            raise Refused("fp8 is storage")
         x = self if self.dtype.is_float else self.cast(dtypes.f32)
         if x.requires_grad:
             raise Refused("no rule")
@@ -510,8 +540,10 @@ class Value:
         return self._of_floats(lambda a: np.ones((), a.dtype) / a)
 
     def _rounded(self, f: Callable[[Array], Any]) -> Value:
+        if self.dtype.storage:
+            raise Refused("fp8 is storage")
         if not self.dtype.is_float:
-            return self
+            return self.detach()
         return Value.of(np.asarray(f(_wide(self.array))).astype(self.array.dtype))
 
     def floor(self) -> Value:
@@ -527,29 +559,36 @@ class Value:
         return self._rounded(np.rint)
 
     def sign(self) -> Value:
-        if self.dtype is dtypes.bool:
-            raise Refused("bools")
+        if self.dtype is dtypes.bool or self.dtype.storage:
+            raise Refused("bools, or fp8")
         return Value.of(np.sign(self.array))
 
     def isnan(self) -> Value:
+        self._has(None)
         return Value.of(np.isnan(_wide(self.array)))
 
     def isinf(self) -> Value:
+        self._has(None)
         return Value.of(np.isinf(_wide(self.array)))
 
     def isfinite(self) -> Value:
+        self._has(None)
         return Value.of(np.isfinite(_wide(self.array)))
 
     def signbit(self) -> Value:
+        self._has(None)
         return Value.of(
             np.signbit(_wide(self.array)) if self.dtype.is_float else self.array < 0
         )
 
     def logical_not(self) -> Value:
+        if self.dtype.storage:
+            raise Refused("fp8 is storage")
         return Value.of(self.array == 0)
 
     # ---- reductions
     def sum(self, axis: Any = None, keepdim: bool = False) -> Value:
+        self._has(None)
         if not self.dtype.is_float:
             to = np.uint64 if self.dtype is dtypes.u64 else np.int64
             return Value.of(np.asarray(np.sum(self.array.astype(to), axis, keepdims=keepdim)))
@@ -581,6 +620,8 @@ class Value:
         return self._best(axis, keepdim, largest=False)
 
     def _best(self, axis: Any, keepdim: bool, largest: bool) -> Value:
+        if self.dtype.storage:
+            raise Refused("fp8 is storage")
         if self.requires_grad and np.any(np.isnan(self.array)):
             raise Refused("who gets the gradient of NaN")
         axes = tuple(range(self.ndim)) if axis is None else np.atleast_1d(axis)
@@ -615,13 +656,21 @@ class Value:
     def all(self, axis: Any = None, keepdim: bool = False) -> Value:
         return Value.of(np.asarray(np.all(self.array != 0, axis, keepdims=keepdim)))
 
+    def _has(self, axis: int | None) -> None:
+        if axis is not None and not self.ndim or self.dtype.storage:
+            raise Refused("no axes, or fp8")
+
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Value:
+        self._has(axis)
         return Value.of(np.asarray(np.argmax(_wide(self.array), axis, keepdims=keepdim)))
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Value:
+        self._has(axis)
         return Value.of(np.asarray(np.argmin(_wide(self.array), axis, keepdims=keepdim)))
 
     def cumsum(self, axis: int) -> Value:
+        if not self.ndim:
+            raise Refused("no axes")
         if not self.dtype.is_float:
             to = np.uint64 if self.dtype is dtypes.u64 else np.int64
             return Value.of(np.cumsum(self.array.astype(to), axis))
@@ -702,6 +751,8 @@ def _backward(outputs: Sequence[Value], wanted: set[Node] | None) -> dict[Node, 
             continue
         g = come[node]
         _tame(g.array)
+        if from_numpy(node.array.dtype).storage:
+            raise Refused("gradients of fp8 are f32")
         for parent, rule in node.parents:
             part = rule(g)
             come[parent] = come[parent] + part if parent in come else part
@@ -750,16 +801,20 @@ def _default(data: Any) -> DType:
 
 
 def _stored(value: Any, dtype: DType) -> Array:
-    return value if isinstance(value, np.ndarray) else np.asarray(value).astype(dtype.numpy)
+    """A number in the dtype of what it is stored in."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not dtype.is_float and not (value == int(value) and dtype.min <= value <= dtype.max):
+        raise Refused("a number that does not fit")
+    return np.asarray(value).astype(dtype.numpy)
 
 
 def _storable(source: DType, to: DType) -> None:
+    """Within floats, within integers, or where nothing is lost by kind."""
     same_kind = (source.is_float and to.is_float) or (source.is_int and to.is_int)
-    if not same_kind and (source.is_float or source.kind is not Kind.BOOL):
-        if not (to.is_float and source.is_int):
-            raise Refused("does not go in by itself")
-        if to.storage or source.storage:
-            raise Refused("fp8 is storage")
+    wider = source.kind is Kind.BOOL or (to.is_float and source.is_int)
+    if not same_kind and source is not to and (not wider or to.storage or source.storage):
+        raise Refused("does not go in by itself")
 
 
 def _key(key: Any) -> Any:

@@ -360,7 +360,7 @@ def train(how: Callable[[Callable[..., Any]], Callable[..., Any]], kind: str) ->
 
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_training_is_that_without_jit(kind: str) -> None:
-    assert train(jit, kind) == train(lambda f: f, kind)
+    np.testing.assert_allclose(train(jit, kind), train(lambda f: f, kind), rtol=1e-4)
 
 
 def test_gradients_that_are_left() -> None:

@@ -36,6 +36,8 @@ class World:
         ]
         self.program = [self.pick.randrange(2**30) for _ in range(self.pick.randint(1, 5))]
         self.step = how(self.body)
+        self.second = how(self.other)
+        self.anchor: Tensor | None = None
         self.held: list[Tensor] = []
         self.log: list[Any] = []
 
@@ -87,6 +89,14 @@ class World:
             other = other.detach().sum() if pick.random() < 0.5 else other.detach().max()
         return (other * 0.5).floor().clamp(-50.0, 50.0).expand(x.shape)
 
+    def other(self, x: Tensor) -> Tensor:
+        """Another function over the same states, and over a result of the first."""
+        assert self.anchor is not None
+        self.states[0] += self.anchor.detach().max()
+        if self.anchor.dtype is self.states[1].dtype:
+            self.anchor += 0.5
+        return self.anchor * x.sum()
+
     # ---- what happens between calls
     def run(self) -> list[Any]:
         for n in range(CALLS):
@@ -102,7 +112,7 @@ class World:
         return self.log
 
     def event(self, results: list[Tensor]) -> None:
-        kind = self.pick.randrange(8)
+        kind = self.pick.randrange(10)
         state = self.pick.choice(self.states)
         if kind == 0:
             self.held.append(state.detach())
@@ -123,6 +133,14 @@ class World:
                 result += 3.0
         elif kind == 7 and self.held:
             self.log.append(self.held[-1].tolist())
+        elif kind == 9 and (self.anchor is not None or results):
+            if self.anchor is None:
+                self.anchor = self.pick.choice(results)
+            self.held.append(self.second(self.states[2].detach() * 1.0))
+        elif kind == 8 and self.held:
+            held = self.pick.choice(self.held)
+            if not any(held is s for s in self.states):
+                held += 5.0
 
     def note(self, results: list[Tensor]) -> None:
         gradients = [s.grad for s in self.states if s.grad is not None]

@@ -7,8 +7,8 @@ import pytest
 from tests.helpers import alloc
 from uopc.dtype import AddrSpace, dtypes
 from uopc.uop.cursor import Cursor
-from uopc.uop.node import UOp, buffer, range_, sink, toposort
-from uopc.uop.ops import EFFECTS, Atomic, AxisType, Engine, Fence, Ops
+from uopc.uop.node import UOp, buffer, memory, range_, sink, toposort
+from uopc.uop.ops import EFFECTS, AccessArg, Atomic, AxisType, Engine, Fence, Ops
 from uopc.uop.order import in_order, overtakes, written
 
 F32 = dtypes.f32
@@ -112,3 +112,34 @@ def test_many_effects_are_put_in_order_quickly() -> None:
     assert_order(order)
     effects = [u for u in order if u.op in EFFECTS or u.op is Ops.LOAD]
     assert [u.op for u in effects[1:9]] == [Ops.LOAD, Ops.BARRIER] * 4
+
+
+def wide_copy(c: Cursor) -> tuple[UOp, UOp]:
+    """A wide LOAD of what is written later, and the STORE that keeps it in registers."""
+    kept = alloc(AddrSpace.REG, size=2, slot=1)
+    load = UOp(Ops.LOAD, (X.index(LANE * 2),), AccessArg(2))
+    return load, UOp(Ops.STORE, (kept.index(0), load), AccessArg(2))
+
+
+def test_a_wide_load_takes_its_copy_along() -> None:
+    """Else a barrier would stand between the two, and a wide value has no name."""
+    c = Cursor()
+    load, copy = wide_copy(c)
+    barrier = c.barrier()
+    x = memory(copy.src[0]).after(copy).index(1).load()
+    c.store(X.index(LANE), x)
+    order = in_order(c.sink())
+    assert before(order, load, copy) and before(order, copy, barrier)
+    assert_order(order)
+
+
+def test_a_copy_that_comes_after_the_effect_stays_there() -> None:
+    c = Cursor()
+    load, _ = wide_copy(c)
+    barrier = c.barrier()
+    late = UOp(Ops.STORE, (c.now(Y).index(LANE * 2), load), AccessArg(2))
+    c.done = (late,)
+    c.store(X.index(LANE), 1.0)
+    order = in_order(c.sink())
+    assert before(order, load, barrier) and before(order, barrier, late)
+    assert_order(order)

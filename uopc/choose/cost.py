@@ -9,10 +9,9 @@ exchange.  Blocks that an SM cannot hold at once wait in line.  The numbers: not
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from uopc.choose.work import Axes, Memory, Unit, Work
+from uopc.choose.work import Memory, Unit, Work
 from uopc.target import Target
 from uopc.uop.ops import Ops
 
@@ -25,11 +24,16 @@ SHUFFLE = 26  # cycles of one butterfly
 ADDITION = 4  # cycles until a sum may be added to
 SHARED = 30  # cycles of a read from shared memory
 L2_BYTES = 40  # a cycle and SM
+DRAM_BYTES = 17  # the same, from memory
+L2_SIZE = 32 << 20  # bytes that stay in L2 from one kernel to the next
 START = 700  # cycles until a block runs, and of its end
 FETCH = 0.4  # cycles an instruction that runs for the first time
+OVERLAP = 0.4  # of the smaller bound that the larger one does not hide
+LOOP = 4  # instructions of a loop's turn
 BESIDES = 26  # registers of addresses, guards and temporaries
 MOST_SHARED = 40 << 10  # bytes of exchanged values
 MOST_UNROLLED = 4096  # instructions of straight code
+L1_BYTES = 100 << 10  # of one block that stay in L1 until they are read again
 
 
 @dataclass(frozen=True)
@@ -49,289 +53,287 @@ class Digits:
 
     @property
     def threads(self) -> int:
+        """Threads of a block."""
         return math.prod(self.local)
-
-    def inner(self, axis: int) -> int:
-        """Elements of an axis that one block covers."""
-        return self.serial[axis] * self.copies[axis] * self.local[axis]
 
 
 @dataclass
 class Estimate:
-    """What a choice costs.  cycles is inf where it cannot be built."""
+    """What a choice costs: cycles is inf where it cannot be built, for the reason `why`.
+
+    at_once: blocks that an SM holds and has.  Of one thread: latency, instructions it issues, turns
+    of the pipe to memory; fetched: bytes of a block; code: instructions of text.
+    """
 
     cycles: float = math.inf
     registers: int = 0
     shared: int = 0
+    at_once: int = 0
     latency: float = 0.0
     issue: float = 0.0
     pipe: float = 0.0
     fetched: float = 0.0
     code: float = 0.0
     why: str = ""
-    share: dict[str, float] = field(default_factory=dict)
 
 
-def estimate(work: Work, digits: Digits, target: Target) -> Estimate:
-    """The cost of one launch."""
-    return _Thread(work, digits, target).estimate()
+class Model:
+    """The costs of one kernel on one target."""
+
+    def __init__(self, work: Work, target: Target) -> None:
+        self.work, self.target = work, target
+        self.inner_first = tuple(reversed(work.units))  # consumers before what they evaluate
+        self.users: dict[Unit, int] = {}
+        for u in work.units:
+            for x in u.below:
+                self.users[x] = self.users.get(x, 0) + 1
+
+    def estimate(self, digits: Digits) -> Estimate:
+        """The cost of one launch under these digits."""
+        return _Thread(self, digits).estimate()
 
 
 class _Thread:
     """One choice under account."""
 
-    def __init__(self, work: Work, digits: Digits, target: Target) -> None:
-        self.work, self.d, self.target = work, digits, target
-        self.loops = frozenset(a for a, n in enumerate(digits.serial) if n > 1)
-        self.requests: dict[Memory, tuple[float, float]] = {}
-        self.first_warp = self._first_warp()
+    def __init__(self, model: Model, digits: Digits) -> None:
+        self.model, self.d = model, digits
         self.e = Estimate()
+        self.loops = 0
+        for a, n in enumerate(digits.serial):
+            if n > 1:
+                self.loops |= 1 << a
+        self.steps = _products(digits.serial)
+        self.copies = _products(digits.copies)
+        self.in_warp = self._in_warp()
 
-    def _first_warp(self) -> tuple[tuple[int, int], ...]:
+    def _in_warp(self) -> list[tuple[int, int]]:
         """(axis, lanes of it) in one warp, fastest first."""
         room, out = WARP, []
         for a in self.d.lanes:
             n = min(room, self.d.local[a])
             if n > 1:
                 out.append((a, n))
-            room //= n
-            if room <= 1:
-                break
-        return tuple(out)
+                room //= n
+        return out
 
     def estimate(self) -> Estimate:
-        d, e, on = self.d, self.e, self.target
-        for unit, times in self._evaluated().items():
-            if unit.op is Ops.LOAD:
-                self._load(unit, times)
-            elif unit.op is Ops.REDUCE:
-                self._reduce(unit, times)
-            else:
-                self._store(unit)
+        d, e, on = self.d, self.e, self.model.target
         e.registers = BESIDES + self._registers()
-        threads = d.threads
-        warps = -(-threads // WARP)
-        per_warp = -(-min(e.registers, 255) // 8) * 8 * WARP
-        if e.registers > 255 or per_warp * warps > on.registers_per_sm:
+        warps = -(-d.threads // WARP)
+        per_warp = -(-e.registers // 8) * 8 * WARP
+        if e.registers > on.max_registers_per_thread or per_warp * warps > on.registers_per_sm:
             e.why = "registers"
             return e
-        if e.shared > MOST_SHARED:
-            e.why = "shared memory"
+        times = self._times()
+        for u in self.model.inner_first:
+            if u.op is Ops.LOAD:
+                self._load(u, times[u])
+            elif u.op is Ops.REDUCE:
+                self._reduce(u, times[u])
+            else:
+                self._store(u)
+        if e.shared > MOST_SHARED or e.code > MOST_UNROLLED:
+            e.why = "shared memory" if e.shared > MOST_SHARED else "straight code"
             return e
-        if e.code > MOST_UNROLLED:
-            e.why = "straight code"
-            return e
-        blocks = math.prod(d.blocks)
         held = min(
             on.max_blocks_per_sm,
             on.max_threads_per_sm // (warps * WARP),
             on.registers_per_sm // (per_warp * warps),
             on.shared_per_sm_bytes // (e.shared + on.shared_reserved_bytes),
         )
-        mine = -(-blocks // on.sms)
-        at_once = min(mine, held)
-        busy = min(4, warps * at_once)
+        mine = -(-math.prod(d.blocks) // on.sms)
+        e.at_once = min(mine, held)
         throughput = max(
-            mine * warps * e.issue / busy, mine * warps * e.pipe, mine * e.fetched / L2_BYTES
+            mine * warps * e.issue / min(4, warps * e.at_once),
+            mine * warps * e.pipe,
+            mine * e.fetched / L2_BYTES,
+            self._from_memory() / on.sms / DRAM_BYTES,
         )
         chain = (START + e.latency + e.issue + FETCH * e.code) * -(-mine // held)
-        e.cycles = max(throughput, chain) + 0.4 * min(throughput, chain)
-        e.share = dict(throughput=throughput, chain=chain, held=held, mine=mine)
+        e.cycles = max(throughput, chain) + OVERLAP * min(throughput, chain)
         return e
 
-    # ---- how often
-    def _evaluated(self) -> dict[Unit, int]:
-        """How many loops each unit is evaluated in: loops of different nests are not shared."""
-        count: dict[Unit, int] = {}
-        if not self.loops:
-            stack = list(self.work.outputs)
-            while stack:
-                u = stack.pop()
-                if u not in count:
-                    count[u] = 1
-                    stack += u.below
-            return count
-        seen: set[tuple[Unit, tuple[tuple[int, int], ...]]] = set()
-        openers = {u: n for n, u in enumerate(self.work.units, start=1)}
-        todo = [(u, tuple((a, 0) for a in sorted(u.closed & self.loops))) for u in self.work.outputs]
-        while todo:
-            u, env = todo.pop()
-            if (u, env) in seen:
-                continue
-            seen.add((u, env))
-            count[u] = count.get(u, 0) + 1
-            inner = dict(env)
-            if u.op is Ops.REDUCE:
-                mine = openers[u] * 1000 + count[u]
-                inner |= dict.fromkeys(u.closed & self.loops, mine)
-            for below in u.below:
-                own = below.free & self.loops
-                todo.append((below, tuple((a, inner.get(a, 0)) for a in sorted(own))))
-        return count
-
-    def _steps(self, axes: Axes) -> int:
-        return math.prod([self.d.serial[a] for a in axes & self.loops])
-
-    def _copies(self, axes: Axes) -> int:
-        return math.prod([self.d.copies[a] for a in axes])
+    def _times(self) -> dict[Unit, int]:
+        """How many nests evaluate each unit anew: loops of different nests are not shared."""
+        times = dict.fromkeys(self.model.inner_first, 0)
+        opened: dict[Unit, int] = dict.fromkeys(self.model.inner_first, 0)
+        for u in self.model.inner_first:
+            mine = times[u] = max(1, times[u] + opened[u])
+            for x in u.below:
+                looped = x.free & self.loops
+                if not looped:
+                    times[x] = 1
+                elif u.op is Ops.REDUCE and u.closed & looped:
+                    opened[x] += mine
+                else:
+                    times[x] = max(times[x], mine)
+        return times
 
     # ---- units
     def _load(self, u: Unit, times: int) -> None:
         (m,) = u.memories
-        copies, width = self._wide(m)
-        runs = times * self._steps(u.free) * copies / width
-        wavefronts, _ = self._request(m, width)
-        self.e.issue += 2 * runs
-        self.e.pipe += wavefronts * runs
-        self.e.code += 2 * times * copies / width
-        again = times if self._footprint(m) * 2 > 100 << 10 else 1
-        self.e.fetched += self._footprint(m) * again
+        e, width = self.e, self._width(m)
+        text = times * self.copies[u.free] / width
+        runs = text * self.steps[u.free]
+        looked_up = times * self._work(u)
+        e.issue += 2 * runs + looked_up
+        e.pipe += self._turns(m, width) * runs
+        e.code += 2 * text + looked_up / self.steps[u.free]
+        footprint = self._footprint(m)
+        e.fetched += footprint * (times if footprint > L1_BYTES // 2 else 1)
 
-    def _wide(self, m: Memory) -> tuple[int, int]:
-        """(register copies of an access, elements of one instruction)."""
-        width = 1
-        for a, widest in m.widths:
-            if self.d.vector[a] > 1 and widest >= self.d.vector[a]:
-                width = self.d.vector[a]
-        return self._copies(m.axes), width
+    def _width(self, m: Memory) -> int:
+        """Elements of one instruction of an access."""
+        return max([v for a, w in m.widths if 1 < (v := self.d.vector[a]) <= w], default=1)
 
-    def _footprint(self, m: Memory) -> float:
+    def _footprint(self, m: Memory) -> int:
         """Bytes that one block touches, whole sectors."""
-        run = m.itemsize
-        rest = 1
+        d = self.d
+        run, rest = m.itemsize, 1
         for a, stride in m.strides:
-            n = min(self.d.sizes[a], self.d.inner(a))
+            n = min(d.sizes[a], d.serial[a] * d.copies[a] * d.local[a])
             if stride == m.itemsize:
                 run *= n
             elif stride:
                 rest *= n
         return max(run, SECTOR) * rest
 
-    def _request(self, m: Memory, width: int) -> tuple[float, float]:
-        """(turns of the pipe, bytes) of one access of a warp."""
-        if m not in self.requests:
-            strides = dict(m.strides)
-            offsets = [0]
-            for a, n in self.first_warp:
-                step = strides.get(a, 0) * self.d.vector[a]
-                if step:
-                    offsets = [o + step * k for k in range(n) for o in offsets]
-            size = width * m.itemsize
-            sectors = {b // SECTOR for o in offsets for b in (o, o + size - 1)}
-            lines = {s // (LINE // SECTOR) for s in sectors}
-            turns = max(1.0, len(sectors) / 4, len(lines) / 2)
-            self.requests[m] = (turns, len(sectors) * SECTOR)
-        return self.requests[m]
+    def _turns(self, m: Memory, width: int) -> int:
+        """Turns of the pipe to memory that one access of a warp takes: one for each line that lanes
+        touch at once, which are as many as could move one line between them."""
+        at_once = min(WARP, LINE // (width * m.itemsize))
+        run, apart, lanes = width * m.itemsize, 1, 1
+        for a, n in self.in_warp:
+            n = min(n, at_once // lanes)
+            if n <= 1:
+                break
+            lanes *= n
+            stride = m.stride(a) * self.d.vector[a]
+            if stride <= max(run, LINE):
+                run += stride * (n - 1)
+            else:
+                apart *= n
+        return self.phases(at_once) * apart * -(-run // LINE)
+
+    def phases(self, at_once: int) -> int:
+        """How often so many lanes go into a warp."""
+        return -(-min(WARP, self.d.threads) // at_once)
 
     def _work(self, u: Unit) -> float:
         """Instructions of one thread between a unit and those below it."""
-        return sum(n * self._steps(axes) * self._copies(axes) for axes, n in u.work)
+        return sum([n * self.steps[axes] * self.copies[axes] for axes, n in u.work])
 
     def _reduce(self, u: Unit, times: int) -> None:
         e, d = self.e, self.d
-        steps, copies = self._steps(u.inside), self._copies(u.inside)
-        elements = steps * copies
-        each = 0.0 if u.fused else u.values
-        if any(d.blocks[a] * d.inner(a) != d.sizes[a] for a in u.closed):
-            each += 2.0  # a guard: an fma is taken apart
-        work = self._work(u) + elements * each
-        closed_steps = self._steps(u.closed)
-        outer = self._steps(u.free)
-        e.issue += times * (work + 4 * (steps - 1))
+        inside = u.free | u.closed
+        steps = self.steps[inside]
+        each = 0.0 if u.fused else float(u.values)
+        if not u.fused and any(
+            d.serial[a] * d.copies[a] * d.local[a] != d.sizes[a] for a in u.closed_axes
+        ):
+            each += 1.0  # a guard; gated loads make products of zeros
+        work = self._work(u) + steps * self.copies[inside] * each
+        e.issue += times * (work + LOOP * (steps - 1))
         e.code += times * (work / steps + 8)
-        e.latency += times * outer * closed_steps * self._iteration(u)
-        self._across(u, times * outer)
+        chain = ADDITION * self.copies[u.closed] / 2
+        e.latency += times * steps * (self._wait(u) + chain)
+        if u.closed & self._laned():
+            self._across(u, times * self.steps[u.free])
 
-    def _iteration(self, u: Unit) -> float:
-        """Cycles of one iteration beside its instructions: loads, then a chain of additions."""
-        chain = ADDITION * self._copies(u.closed) / 2
-        return self._wait(u) + chain
+    def _laned(self) -> int:
+        return sum([1 << a for a in self.d.lanes])
 
     def _wait(self, u: Unit) -> float:
         """Cycles that an iteration of a unit waits for its own loads."""
-        waits = [0.0]
-        for x in u.below:
-            if x.op is Ops.LOAD:
-                if x.free & self.loops or not self.loops:
-                    waits.append(self._load_latency(x))
-        return max(waits)
+        return max(
+            [
+                self._load_latency(x)
+                for x in u.below
+                if x.op is Ops.LOAD and (x.free & self.loops or not self.loops)
+            ],
+            default=0.0,
+        )
 
     def _load_latency(self, x: Unit) -> float:
         (m,) = x.memories
-        far = 0.0
-        for a in x.free & self.loops:
-            step = dict(m.strides).get(a, 0) * self.d.copies[a] * self.d.local[a]
-            far = max(far, min(1.0, step / SECTOR))
-        if not self.loops & x.free:
-            far = 1.0
-        mine = NEAR_LOAD + (FAR_LOAD - NEAR_LOAD) * far
-        before = [self._load_latency(y) for y in x.below if y.op is Ops.LOAD and y.free & self.loops]
-        return mine + max(before, default=0.0)
+        d = self.d
+        far = 0.0 if x.free & self.loops else 1.0
+        for a, stride in m.strides:
+            if d.serial[a] > 1:
+                far = max(far, min(1.0, stride * d.copies[a] * d.local[a] / SECTOR))
+        before = [
+            self._load_latency(y) for y in x.below if y.op is Ops.LOAD and y.free & self.loops
+        ]
+        return NEAR_LOAD + (FAR_LOAD - NEAR_LOAD) * far + max(before, default=0.0)
 
     def _across(self, u: Unit, times: int) -> None:
         """Butterflies and the exchange of a REDUCE over lanes."""
         e, d = self.e, self.d
-        copies = self._copies(u.free) * u.values
+        copies = self.copies[u.free] * u.values
+        stride = 1
         for a in d.lanes:
             n = d.local[a]
-            if a not in u.closed or n == 1:
-                continue
-            stride = math.prod([d.local[x] for x in d.lanes[: d.lanes.index(a)]])
-            in_warp = 1
-            if n & (n - 1) == 0 and stride & (stride - 1) == 0 and stride < WARP:
-                in_warp = min(n, WARP // stride)
-            butterflies = in_warp.bit_length() - 1
-            e.issue += times * butterflies * copies * 2
-            e.pipe += times * butterflies * copies
-            e.code += butterflies * copies * 2
-            e.latency += times * butterflies * SHUFFLE
-            groups = n // in_warp
-            if groups == 1:
-                continue
-            others = math.prod([d.local[x] for x in d.lanes if x != a and x in u.free])
-            e.shared += groups * copies * others * 4 * u.words
-            e.issue += times * copies * (1 + 2 * groups)
-            e.pipe += times * copies * (1 + groups)
-            e.code += copies * (1 + 2 * groups)
-            e.latency += times * (2 * BARRIER + SHARED + ADDITION * groups)
+            if u.closed >> a & 1:
+                in_warp = 1
+                if not n & (n - 1) and not stride & (stride - 1) and stride < WARP:
+                    in_warp = min(n, WARP // stride)
+                butterflies = in_warp.bit_length() - 1
+                e.issue += times * butterflies * copies * 2
+                e.pipe += times * butterflies * copies
+                e.code += butterflies * copies * 2
+                e.latency += times * butterflies * SHUFFLE
+                groups = n // in_warp
+                if groups > 1:
+                    others = [d.local[x] for x in d.lanes if x != a and u.free >> x & 1]
+                    e.shared += groups * copies * math.prod(others) * 4 * u.words
+                    e.issue += times * copies * (1 + 2 * groups)
+                    e.pipe += times * copies * (1 + groups)
+                    e.code += copies * (1 + 2 * groups)
+                    e.latency += times * (2 * BARRIER + SHARED + ADDITION * groups)
+            stride *= n
 
     def _store(self, u: Unit) -> None:
         e = self.e
-        steps = self._steps(u.closed)
+        steps = self.steps[u.closed]
         work = self._work(u)
-        e.issue += work + 4 * (steps - 1)
+        e.issue += work + LOOP * (steps - 1)
         e.code += work / steps + 8
         e.latency += steps * self._wait(u)
         for m in u.memories:
-            copies, width = self._wide(m)
-            runs = self._steps(m.axes) * copies / width
-            wavefronts, _ = self._request(m, width)
+            width = self._width(m)
+            text = self.copies[m.axes] / width
+            runs = self.steps[m.axes] * text
             e.issue += 2 * runs
-            e.pipe += wavefronts * runs
-            e.code += 2 * copies / width
+            e.pipe += self._turns(m, width) * runs
+            e.code += 2 * text
             e.fetched += self._footprint(m)
 
-    # ---- registers
+    def _from_memory(self) -> int:
+        """Bytes of all memories, where they are more than L2 holds; else none."""
+        sizes = self.d.sizes
+        total = 0
+        for u in self.model.inner_first:
+            for m in u.memories:
+                total += m.itemsize * math.prod([sizes[a] for a, _ in m.strides])
+        return total if total > L2_SIZE else 0
+
     def _registers(self) -> int:
         """Loads and sums that live together in the fullest nest, and what is kept beside it."""
-        kept, fullest = 0, 0
-        used: dict[Unit, int] = {}
-        for u in self.work.units:
-            for x in u.below:
-                used[x] = used.get(x, 0) + 1
-        for u in self.work.units:
+        kept, fullest, users = 0, 0, self.model.users
+        for u in self.model.inner_first:
+            again = users.get(u, 0) > 1
             if u.op is Ops.LOAD:
-                if used.get(u, 0) > 1 and not u.free & self.loops:
-                    kept += self._copies(u.free) * u.words
+                if again and not u.free & self.loops:
+                    kept += self.copies[u.free] * u.words
                 continue
-            mine = sum(
-                self._copies(x.free) * x.words
-                for x in u.below
-                if x.op is Ops.LOAD and not (used[x] > 1 and not x.free & self.loops)
-            )
+            mine = 0
+            for x in u.below:
+                if x.op is Ops.LOAD and (users[x] == 1 or x.free & self.loops):
+                    mine += self.copies[x.free] * x.words
             if u.op is Ops.REDUCE:
-                sums = self._copies(u.free) * u.values * u.words
-                if used.get(u, 0) > 1:
+                sums = self.copies[u.free] * u.values * u.words
+                if again:
                     kept += sums
                 else:
                     mine += sums
@@ -339,20 +341,9 @@ class _Thread:
         return kept + fullest
 
 
-def digits_of(
-    sizes: tuple[int, ...],
-    gridded: frozenset[int],
-    local: Mapping[int, int],
-    upcast: Mapping[int, int],
-    vector: Mapping[int, int],
-    lanes: tuple[int, ...],
-    parts: Mapping[int, int],
-) -> Digits:
-    """The digits that `Opts` with these sizes make; axes in gridded spread over blocks."""
-    axes = range(len(sizes))
-    l, v = [[x.get(a, 1) for a in axes] for x in (local, vector)]
-    c = [upcast.get(a, 1) * v[a] for a in axes]
-    rest = [-(-sizes[a] // (l[a] * c[a] * parts.get(a, 1))) for a in axes]
-    blocks = tuple(rest[a] if a in gridded else parts.get(a, 1) for a in axes)
-    serial = tuple(1 if a in gridded else rest[a] for a in axes)
-    return Digits(sizes, blocks, serial, tuple(c), tuple(l), tuple(v), lanes)
+def _products(digits: tuple[int, ...]) -> list[int]:
+    """The product of the digits of each set of axes; sets are bits."""
+    out = [1]
+    for n in digits:
+        out += [n * x for x in out] if n > 1 else out
+    return out

@@ -117,6 +117,17 @@ class KernelFacts:
         loads = {(a.slot, a.offset) for a in self.accesses if not a.store and r in free(a.offset)}
         return len(loads)
 
+    def reuses(self) -> bool:
+        """Has a reduction only loads that serve several of its elements, as a product's do?"""
+        for u in self.reduces:
+            axes = {r for r in (*free(u), *u.src[1:]) if r.arg.size > 1}
+            walked = frozenset(u.src[1:])
+            loads = [free(x.src[0]) for x in toposort(u.src[0]) if x.op is Ops.LOAD]
+            loads = [x for x in loads if walked & x]
+            if loads and not any(axes <= x for x in loads):
+                return True
+        return False
+
     def product(self) -> tuple[int, int, int] | None:
         """Axes (m, n, k) where the kernel is one sum of products of a value that misses n and one
         that misses m; else None."""

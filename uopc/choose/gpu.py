@@ -112,7 +112,7 @@ def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
     if not facts.reduces:
         return _elementwise(facts, aim)
     walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
-    if len(walked) == 1 and facts.product() is None:
+    if len(walked) == 1 and not facts.reuses():
         axis = walked[0]
         if facts.contiguous(axis) or not facts.strides(axis):
             return _rows(facts, aim, axis)

@@ -13,15 +13,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from uopc.choose.cost import Digits, Estimate, estimate
+from uopc.choose.cost import Digits, Estimate, Model
 from uopc.choose.facts import KernelFacts, pow2_at_least, tiles
-from uopc.choose.work import Work, work_of
+from uopc.choose.work import work_of
 from uopc.opts import Opts
 from uopc.passes.in_place import confined
 from uopc.target import Target
 
 MOST_COPIES = 16  # register copies of one axis
-MOST_STEPS = 40
+MOST_TURNS = 12  # round all axes; four are usual
+GAIN = 0.005  # of the cycles that a move must save
+STARTS = 2
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,14 @@ class Climb:
 
     def __post_init__(self) -> None:
         facts = self.facts
-        self.work: Work = work_of(facts)
+        work = work_of(facts)
+        self.model = Model(work, self.target)
         self.axes = range(len(facts.sizes))
         apart = frozenset(a for a, _ in confined(facts.root, Opts(gpu=True)).blocks)
         self.gridded = frozenset(facts.outputs) - frozenset(facts.reduced) - apart
         self.apart = apart
         widths: dict[int, set[int]] = {a: {1} for a in self.axes}
-        for u in self.work.units:
+        for u in work.units:
             for m in u.memories:
                 for a, w in m.widths:
                     widths[a].add(w)
@@ -66,7 +69,7 @@ class Climb:
     def cycles(self, x: Shares) -> float:
         """What the model says of x; a huge number where it cannot be built."""
         if x not in self.seen:
-            self.seen[x] = estimate(self.work, self.digits(x), self.target)
+            self.seen[x] = self.model.estimate(self.digits(x))
         return self.seen[x].cycles
 
     def digits(self, x: Shares) -> Digits:
@@ -94,33 +97,32 @@ class Climb:
                 return False
         return True
 
-    def moves(self, x: Shares) -> Iterator[Shares]:
-        """What differs from x in a step."""
-        for a in self.axes:
-            n = self.facts.sizes[a]
-            if n == 1:
+    def moves_along(self, x: Shares, a: int) -> Iterator[Shares]:
+        """What differs from x in the digits of one axis."""
+        n = self.facts.sizes[a]
+        local, upcast, vector = x.local[a], x.upcast[a], x.vector[a]
+        for k in (local * 2, local // 2):
+            if k >= 1:
+                yield x.with_("local", a, k)
+        cover = -(-n // (local * vector))
+        for u in sorted({upcast * 2, upcast // 2, cover, 1} - {upcast, 0}):
+            yield x.with_("upcast", a, u)
+        for v in self.widths[a]:
+            if v == vector:
                 continue
-            local, upcast, vector = x.local[a], x.upcast[a], x.vector[a]
-            cover = -(-n // (local * vector))
-            ups = {u for u in (upcast * 2, upcast // 2, cover, 1) if 1 <= u <= MOST_COPIES}
-            ups -= {upcast}
-            for k in (local * 2, local // 2):
-                if k >= 1:
-                    yield x.with_("local", a, k)
-            for u in sorted(ups):
-                yield x.with_("upcast", a, u)
-            for v in self.widths[a]:
-                if v != vector:
-                    y = x.with_("vector", a, v)
-                    yield y
-                    if v > vector and upcast >= v // vector:
-                        yield y.with_("upcast", a, max(1, upcast * vector // v))
-                    if v > vector and local >= v // vector:
-                        yield y.with_("local", a, max(1, local * vector // v))
-            if upcast % 2 == 0:
-                yield x.with_("upcast", a, upcast // 2).with_("local", a, local * 2)
-            if local % 2 == 0:
-                yield x.with_("upcast", a, upcast * 2).with_("local", a, local // 2)
+            y = x.with_("vector", a, v)
+            yield y
+            if v > vector and upcast >= v // vector:
+                yield y.with_("upcast", a, max(1, upcast * vector // v))
+            if v > vector and local >= v // vector:
+                yield y.with_("local", a, max(1, local * vector // v))
+        if upcast % 2 == 0:
+            yield x.with_("upcast", a, upcast // 2).with_("local", a, local * 2)
+        if local % 2 == 0:
+            yield x.with_("upcast", a, upcast * 2).with_("local", a, local // 2)
+
+    def moves_across(self, x: Shares) -> Iterator[Shares]:
+        """What differs from x in whose lanes they are, or in their order."""
         for a, b in itertools.permutations(self.axes, 2):
             if x.local[a] > 1 and self.facts.sizes[b] > 1:
                 yield x.with_("local", a, x.local[a] // 2).with_("local", b, x.local[b] * 2)
@@ -132,14 +134,17 @@ class Climb:
             yield replace(x, order=(a, c, b, *(y for y in x.order if y not in lanes)))
 
     def down(self, x: Shares) -> Shares:
-        """The end of the way down from x: the best move, as long as there is a gain."""
-        best = self.cycles(x)
-        for _ in range(MOST_STEPS):
-            around = {y: self.cycles(y) for y in self.moves(x) if self.sensible(y)}
-            y = min(around, key=lambda y: around[y])
-            if around[y] > best * 0.995:
+        """The end of the way down from x: along each axis in turn, then across, the best move."""
+        wide = [a for a in self.axes if self.facts.sizes[a] > 1]
+        for _ in range(MOST_TURNS):
+            before = x
+            for a in (*wide, None):
+                moves = self.moves_across(x) if a is None else self.moves_along(x, a)
+                y = min(filter(self.sensible, moves), key=self.cycles, default=x)
+                if self.cycles(y) < self.cycles(x) * (1 - GAIN):
+                    x = y
+            if x is before:
                 break
-            x, best = y, around[y]
         return x
 
     def starts(self) -> Iterator[Shares]:
@@ -184,13 +189,15 @@ class Climb:
             blocks=dict.fromkeys(sorted(self.apart - frozenset(self.facts.reduced)), 1),
             lanes=d.lanes,
             grid=grid,
+            blocks_per_sm=max(1, self.seen[x].at_once),
         )
 
 
 def spread(facts: KernelFacts, target: Target, most_threads: int) -> list[Opts]:
     """Candidates, the best first: the ends of all ways down, then what needs fewest registers."""
     climb = Climb(facts, target, most_threads)
-    ends = [climb.down(x) for x in climb.starts()]
+    starts = sorted(climb.starts(), key=climb.cycles)[:STARTS]
+    ends = [climb.down(x) for x in starts]
     ranked = sorted(dict.fromkeys(ends), key=climb.cycles)
     best = ranked[0]
     lean = [x for x, e in climb.seen.items() if e.registers <= climb.seen[best].registers * 0.7]

@@ -19,13 +19,14 @@ from uopc.uop.facts import free
 from uopc.uop.node import UOp, addrspace, toposort
 from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, Combine, Ops
 
-Axes = frozenset[int]
+Axes = int  # a set: bit a for axis a
 
 #: instructions of an element; what is not named is one
 COSTS = {
     **dict.fromkeys(TRANSCENDENTAL, 12),
-    **{Ops.DIV: 10, Ops.SQRT: 10, Ops.IDIV: 12, Ops.MOD: 12, Ops.NEG: 0},
+    **{Ops.DIV: 16, Ops.SQRT: 16, Ops.IDIV: 16, Ops.MOD: 16, Ops.NEG: 0},
 }
+WIDE_INTEGER = 3  # instructions of an operation on 64 bits, or on an element that is looked up
 FAR = 1 << 20  # stride in bytes of what is no affine function of an axis: another line each time
 
 
@@ -38,6 +39,10 @@ class Memory:
     strides: tuple[tuple[int, int], ...]
     widths: tuple[tuple[int, int], ...]
     axes: Axes
+
+    def stride(self, axis: int) -> int:
+        """Bytes per step of an axis."""
+        return next((n for a, n in self.strides if a == axis), 0)
 
 
 @dataclass(eq=False)
@@ -59,12 +64,11 @@ class Unit:
     values: int = 1
     words: int = 1
     fused: bool = False
-    depth: int = 0
 
     @property
-    def inside(self) -> Axes:
-        """Axes of one evaluation."""
-        return self.free | self.closed
+    def closed_axes(self) -> tuple[int, ...]:
+        """The axes of `closed`."""
+        return tuple(a for a in range(self.closed.bit_length()) if self.closed >> a & 1)
 
 
 @dataclass(frozen=True)
@@ -81,16 +85,14 @@ def work_of(facts: KernelFacts) -> Work:
     order = toposort(facts.root)
     for u in order:
         if u.op is Ops.LOAD and addrspace(u.src[0]) is AddrSpace.GLOBAL:
-            below, _ = _between(u.src, units)
-            depth = 1 + max((x.depth for x in below if x.op is Ops.LOAD), default=0)
+            below, work = _between(u.src, units)
             units[u] = Unit(
-                *(Ops.LOAD, _axes(u), frozenset(), below, ()),
+                *(Ops.LOAD, _axes(u), 0, below, work if below else ()),
                 memories=(_memory(u.src[0]),),
                 words=max(1, u.dtype.itemsize // 4),
-                depth=depth,
             )
         elif u.op is Ops.REDUCE:
-            closed = frozenset(r.arg.axis for r in u.src[1:])
+            closed = _set(u.src[1:])
             below, work = _between(u.src[:1], units)
             value = u.src[0]
             parts = value.src if value.op is Ops.TUPLE else (value,)
@@ -113,11 +115,11 @@ def _outputs(root: UOp, units: dict[UOp, Unit]) -> Iterable[Unit]:
     for e in root.src:
         if not is_report(e):
             store, ranges = (e.src[0], e.src[1:]) if e.op is Ops.END else (e, ())
-            groups.setdefault(frozenset(r.arg.axis for r in ranges), []).append(store)
+            groups.setdefault(_set(ranges), []).append(store)
     for closed, stores in groups.items():
         below, work = _between([s for store in stores for s in store.src], units)
         memories = tuple([_memory(s.src[0]) for s in stores])
-        yield Unit(Ops.STORE, frozenset(), closed, below, work, memories)
+        yield Unit(Ops.STORE, 0, closed, below, work, memories)
 
 
 def _between(
@@ -136,7 +138,9 @@ def _between(
             below[units[u]] = None
             continue
         if u.op in ELEMENTWISE and u.dtype is not dtypes.index:
-            work[_axes(u)] = work.get(_axes(u), 0) + COSTS.get(u.op, 1)
+            wide = u.dtype.is_int and u.dtype.itemsize == 8
+            each = WIDE_INTEGER if wide else COSTS.get(u.op, 1)
+            work[_axes(u)] = work.get(_axes(u), 0) + each
         stack += u.src
     return tuple(below), tuple(work.items())
 
@@ -159,4 +163,8 @@ def _memory(element: UOp) -> Memory:
 
 
 def _axes(u: UOp) -> Axes:
-    return frozenset([r.arg.axis for r in free(u)])
+    return _set(free(u))
+
+
+def _set(ranges: Iterable[UOp]) -> Axes:
+    return sum({1 << r.arg.axis for r in ranges})

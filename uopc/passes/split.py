@@ -12,6 +12,7 @@ a hardware range is done where that range is 0, so that each element has one wri
 
 from __future__ import annotations
 
+from uopc.dtype import dtypes
 from uopc.errors import TargetError
 from uopc.opts import AxisOpts, Opts
 from uopc.passes.share import axes_of, is_report, reduced_axes
@@ -19,7 +20,7 @@ from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, derive, prod, toposort
-from uopc.uop.ops import WHOLE_KERNEL, AxisType, LaunchArg, Ops, RangeArg
+from uopc.uop.ops import WHOLE_KERNEL, AxisType, Combine, LaunchArg, Ops, RangeArg
 
 MAX_BLOCK = (
     1024  # threads of a block on every CUDA target (Programming Guide, compute capabilities)
@@ -70,7 +71,8 @@ def split(root: UOp, opts: Opts) -> UOp:
             gate = ix.conj(*src[2:], mine, *alone)
             new = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
         elif op is Ops.REDUCE:
-            value = _identity_outside(u, src[0], guard(u.src[1:]))
+            told = tuple([r for r in u.src[1:] if not _adds_zero_outside(u, r)])
+            value = _identity_outside(u, src[0], guard(told))
             new = derive(u, (value, *(d for r in u.src[1:] for d in digits[r])))
         elif op is Ops.END:
             ranges = tuple(d for r in u.src[1:] for d in digits[r])
@@ -111,6 +113,32 @@ def _gated_load(u: UOp, src: tuple[UOp, ...], gate: UOp) -> UOp:
         return derive(u, src[:1])
     other = src[2] if len(src) == 3 else UOp.const(0, u.dtype)
     return derive(u, (src[0], gate, other))
+
+
+def _adds_zero_outside(u: UOp, r: UOp) -> bool:
+    """Does a sum need no guard along r, since what lies outside is 0 without one?"""
+    return u.arg.combine is Combine.ADD and _zero_outside(u.src[0], r)
+
+
+def _zero_outside(value: UOp, r: UOp) -> bool:
+    """Is a value 0 where its LOADs lie outside of axis r, which then give 0?
+
+    A product of floats is +0.0 where both factors are (0 times infinity is NaN); no partial sum is
+    -0.0, so that adding +0.0 changes no bit.
+    """
+    if value.op is Ops.LOAD:
+        other = value.src[2] if len(value.src) == 3 else None
+        return r in free(value.src[0]) and (other is None or _is_zero(other))
+    if value.op is Ops.CAST and value.src[0].dtype is not dtypes.index:
+        return _zero_outside(value.src[0], r)
+    if value.op is Ops.MUL:
+        zero = [_zero_outside(s, r) for s in value.src]
+        return all(zero) if value.dtype.is_float else any(zero)
+    return False
+
+
+def _is_zero(u: UOp) -> bool:
+    return u.op is Ops.CONST and u.arg.bits == 0
 
 
 def _identity_outside(u: UOp, value: UOp, gate: UOp) -> UOp:

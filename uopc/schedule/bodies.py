@@ -18,7 +18,7 @@ from uopc.schedule.normalise import leaf_buffer, rebuilt
 from uopc.schedule.stores import Stores
 from uopc.schedule.views import VIEWS, Index, source
 from uopc.uop.infer import Shape
-from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 
 _BY_VALUE = (Ops.GATHER, Ops.SCATTER)
@@ -179,7 +179,3 @@ def name_of(body: KernelBody, has_product: bool) -> str:
     sizes = "x".join(str(n) for n in body.sizes[:4]) or "1"
     return f"{verb}_{sizes}"
 
-
-def moved_elements(body: KernelBody) -> int:
-    """Elements of all outputs."""
-    return sum(prod(o.value.shape) for o in body.outputs)

@@ -84,7 +84,7 @@ class Hazards:
         nest, before = self._nest(g, w), self._below(w, g)
         elsewhere: set[UOp] = set()  # what may read other elements of the block
         for m in self.stores.needed[g]:  # producers first
-            leaves = self.stores.resolved(m, g)
+            leaves = self.stores.resolved(m)
             reduction = self.known.kind[m] is not Kind.VALUE
             mine = m is w or (m in before if reduction else self._nest(g, m) == nest)
             if not mine or any(u in elsewhere for u, _ in leaves):
@@ -117,7 +117,7 @@ class Hazards:
         stack = [w]
         while stack:
             m = stack.pop()
-            for u, _ in self.stores.resolved(m, g):
+            for u, _ in self.stores.resolved(m):
                 if self.of.get(u) is g and u not in seen:
                     seen.add(u)
                     stack.append(u)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uopc.dtype import dtypes
+from uopc.passes.rangeify import NARROW_FLOATS
 from uopc.schedule.limits import Limits
 from uopc.schedule.normalise import rebuilt
 from uopc.uop.node import UOp, inherit, prod, toposort
@@ -47,5 +49,6 @@ def _in_two_steps(v: UOp, limits: Limits) -> UOp:
     parts = parts_of(rows, limits)
     if parts is None:
         return v
-    first = x.reshape((*v.shape, parts, rows // parts)).reduce(Combine.ADD)
-    return inherit(inherit(first, v).reduce(Combine.ADD), v)
+    wide = x.cast(dtypes.f32) if v.dtype in NARROW_FLOATS else x  # rounded once, after the last sum
+    first = wide.reshape((*v.shape, parts, rows // parts)).reduce(Combine.ADD)
+    return inherit(inherit(first, v).reduce(Combine.ADD).cast(v.dtype), v)

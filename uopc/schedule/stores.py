@@ -33,11 +33,10 @@ class Stores:
             u for u in self.known.sequence if u in self.known.roots or self.outside[u]
         }
         self._choose()
-        self.groups: list[Group] = []
-        self.needed: dict[Group, list[UOp]] = {}
-        self.loads: dict[Group, dict[UOp, int]] = {}
-        for g in grouping.groups:
-            self._gather(g)
+        self._resolved: dict[UOp, list[Leaf]] = {}
+        self.needed = self._reached()
+        self.groups = list(self.needed)
+        self.loads = {g: self._loaded(g) for g in self.groups}
         for u in self.known.sequence:
             if u in self.stored:
                 self.why.setdefault(u, self._reason(u))
@@ -128,31 +127,43 @@ class Stores:
                         self.stored.add(x)
         self.outside[u] = set()
 
-    def _gather(self, g: Group) -> None:
-        """What a group computes for its stores, and what it reads for that."""
+    def _reached(self) -> dict[Group, list[UOp]]:
+        """The members that each group computes for what is asked for.  Values that nobody reads,
+        now that others are computed again, are not stored."""
         of = self.grouping.of
-        used: set[UOp] = set()
-        stack = [m for m in g.members if m in self.stored]
+        stack = [u for u in self.known.sequence if u in self.known.roots]
+        used, crossing = set(stack), set(stack)
         while stack:
             m = stack.pop()
-            if m not in used:
-                used.add(m)
-                stack += [u for u, _ in self.resolved(m, g) if of.get(u) is g]
-        if not used:
-            return
-        self.groups.append(g)
-        self.needed[g] = [m for m in g.members if m in used]
+            for u, _ in self.resolved(m):
+                if u.op is Ops.BUFFER:
+                    continue
+                if of[u] is not of[m]:
+                    crossing.add(u)
+                if u not in used:
+                    used.add(u)
+                    stack.append(u)
+        self.stored &= crossing
+        needed = {g: [m for m in g.members if m in used] for g in self.grouping.groups}
+        return {g: members for g, members in needed.items() if members}
+
+    def _loaded(self, g: Group) -> dict[UOp, int]:
+        """Bytes of what a group reads from memory, each element once."""
         loads: dict[UOp, int] = {}
         for m in self.needed[g]:
             domain = self.known.domain(m)
-            for u, at in self.resolved(m, g):
-                if of.get(u) is not g:
+            for u, at in self.resolved(m):
+                if self.grouping.of.get(u) is not g:
                     loads[u] = max(loads.get(u, 0), self.known.bytes_read(u, at, domain))
-        self.loads[g] = loads
+        return loads
 
-    def resolved(self, v: UOp, g: Group) -> list[Leaf]:
-        """The leaves of v with values that are computed again opened up."""
-        out: list[Leaf] = []
+    def resolved(self, v: UOp) -> list[Leaf]:
+        """The leaves of v, in its group, with values that are computed again opened up."""
+        out = self._resolved.get(v)
+        if out is not None:
+            return out
+        out = self._resolved[v] = []
+        mine = self.grouping.of[v]
         seen: set[Leaf] = set()
         stack = list(self.known.leaves(v))
         while stack:
@@ -161,7 +172,7 @@ class Stores:
                 continue
             seen.add(pair)
             u, at = pair
-            if u.op is Ops.BUFFER or u in self.stored or self.grouping.of[u] is g:
+            if u.op is Ops.BUFFER or u in self.stored or self.grouping.of[u] is mine:
                 out.append(pair)
             else:
                 stack += [(x, _through(k, at)) for x, k in self.known.leaves(u)]

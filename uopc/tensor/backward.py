@@ -74,6 +74,11 @@ def copied(result: Base, source: Base) -> None:
     _copies[result._u] = _Copy(next(_orders), source._u, source.device, result.device)
 
 
+def collects(u: UOp) -> bool:
+    """Whether a node is the value of a leaf, or a copy from another device: gradients come to it."""
+    return u in _leaves or u in _copies
+
+
 def check_gradient(dtype: DType) -> None:
     """Raises UsageError where values of a dtype have no gradients."""
     if not dtype.is_float or dtype.storage:

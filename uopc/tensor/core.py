@@ -86,7 +86,7 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
     def contiguous(self) -> Self:
         """The same value; its elements have a memory of their own once they are computed.  (Views
         need no copy to be computed with.)"""
-        return self
+        return wrap(self._u, self)
 
     def detach(self) -> Self:
         """The same value, through which no gradient passes."""

@@ -115,8 +115,8 @@ def _spread(index: UOp, to: Layout) -> UOp:
 
 
 # ---- writing
-def write_items(u: UOp, key: Key, value: UOp, what: str) -> UOp:
-    """u with elements of `value`, of its dtype, where a key points.
+def write_items(u: UOp, key: Key, value: UOp, what: str) -> UOp | None:
+    """u with elements of `value`, of its dtype, where a key points; None where it points nowhere.
 
     Where Places name an element twice, the last in row-major order stays, as in numpy.  Raises
     UsageError where the value does not broadcast to the places.
@@ -125,7 +125,7 @@ def write_items(u: UOp, key: Key, value: UOp, what: str) -> UOp:
     value = _fitted(value, found, key, what)
     region = tuple(span.count for span in key.spans)
     if prod(found.shape) == 0 or prod(region) == 0:
-        return u
+        return None
     inside = UOp.const(True, dtypes.bool).expand(region)
     if key.has(Mask):
         inside, value = _where_masked(key, value, region)

@@ -15,7 +15,7 @@ import numpy as np
 
 from uopc.dtype import DType, Kind, dtypes
 from uopc.errors import UsageError
-from uopc.tensor.base import Base, Operand, T, wrap
+from uopc.tensor.base import Base, Operand, T, fresh, wrap
 from uopc.tensor.curves import curve, floor_quotient, sign_bit
 from uopc.tensor.promote import (
     DEFAULT_FLOAT,
@@ -160,7 +160,7 @@ class Elementwise(Base):
         return wrap(-self._u, self)
 
     def __pos__(self) -> Self:
-        return self
+        return wrap(self._u, self)
 
     def neg(self) -> Self:
         """-self."""
@@ -173,7 +173,7 @@ class Elementwise(Base):
         """Its size.  The smallest integer has none in its dtype and stays as it is."""
         u = self._u
         if u.dtype.kind in (Kind.UINT, Kind.BOOL):
-            return self
+            return wrap(u, self)
         if u.dtype.is_float:  # as maximum: -0 and NaN lose their sign, and the slope at 0 is 0
             return wrap(u.maximum(-u), self)
         return wrap((u < 0).where(-u, u), self)
@@ -191,7 +191,8 @@ class Elementwise(Base):
         a, b, w = operands("lerp", self, end, weight, floats=True)
         return _result(a + w * (b - a), self, end, weight)
 
-    # ---- in place: a new version, see `assign`
+    # ---- in place: a new version, see `assign`.  Nothing else changes a tensor: whatever gives a
+    # tensor gives one of its own, also where the value is the same.
     def __iadd__(self, other: Operand) -> Self:
         self._rebind(self + other, "+=")
         return self
@@ -394,16 +395,9 @@ class Elementwise(Base):
 
     def sign(self) -> Self:
         """-1, 0 or 1, of its dtype; NaN stays.  Raises UsageError for bools."""
-        u = self._u.detach() if self.requires_grad else self._u
-        if u.dtype is dtypes.bool:
+        if self.dtype is dtypes.bool:
             raise UsageError(f"sign at {here()}: of bools there is none; cast first")
-        one = UOp.const(1, u.dtype)
-        below = one if u.dtype.kind is Kind.UINT else (u < 0).where(UOp.const(-1, u.dtype), u)
-        if u.dtype.is_float:
-            below = u.eq(0.0).where(UOp.const(0.0, u.dtype), below)
-        elif u.dtype.kind is Kind.UINT:
-            below = UOp.const(0, u.dtype)
-        return wrap((u > 0).where(one, below), self)
+        return _flat(self, _sign)
 
     # ---- larger, smaller
     def maximum(self, other: Operand) -> Self:
@@ -416,7 +410,7 @@ class Elementwise(Base):
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:
         """Not below min, and not above max, which wins where min is larger; NaN stays."""
-        out = self if min is None else self.maximum(min)
+        out = +self if min is None else self.maximum(min)
         return out if max is None else out.minimum(max)
 
     def clip(self, min: Operand | None = None, max: Operand | None = None) -> Self:
@@ -625,7 +619,20 @@ def _gelu_by_tanh(u: UOp) -> UOp:
 
 
 def _rounded(x: T, f: Callable[[UOp], UOp]) -> T:
-    return x if not x.dtype.is_float else wrap(f(x._u), x)
+    return _flat(x, lambda u: f(u) if u.dtype.is_float else u)
+
+
+def _flat(x: T, f: Callable[[UOp], UOp]) -> T:
+    """A function whose slope is 0 wherever there is one: no gradient passes."""
+    return fresh(type(x), f(x._u.detach() if x.requires_grad else x._u), x.device)
+
+
+def _sign(u: UOp) -> UOp:
+    one, zero = UOp.const(1, u.dtype), UOp.const(0, u.dtype)
+    below = zero if u.dtype.kind is Kind.UINT else (u < 0).where(UOp.const(-1, u.dtype), u)
+    if u.dtype.is_float:  # of both zeros it is +0, of NaN the NaN
+        below = u.eq(0.0).where(zero, below)
+    return (u > 0).where(one, below)
 
 
 def _negative(u: UOp) -> UOp:

@@ -20,7 +20,7 @@ from uopc.schedule.memory import Leaf, Result
 from uopc.schedule.normalise import canonical, reachable, structure
 from uopc.schedule.plan import Schedule, schedule
 from uopc.tensor import storage, watch
-from uopc.tensor.backward import remember
+from uopc.tensor.backward import collects, remember
 from uopc.tensor.base import Base, live
 from uopc.tensor.prepare import Prepared, target_of
 from uopc.uop.node import UOp, prod
@@ -123,7 +123,7 @@ def _compute(bases: Sequence[UOp], device: str) -> None:
     roots = _wanted(bases)
     for b in bases:
         if not prod(b.shape) and storage.located(b) is None:
-            storage.becomes[b] = storage.place(device, b.dtype, b.shape)
+            storage.stand_in(storage.place(device, b.dtype, b.shape), b)
     if not roots:
         return
     roots, kept = _with_dependents(roots, device)
@@ -192,7 +192,8 @@ def _joining(versions: Sequence[UOp], lazy: Sequence[UOp], old: set[UOp]) -> set
     known = storage.becomes.get
     depends = set(old)
     for u in reachable(lazy, known):
-        if known(u) is None and any(s in depends for s in u.src):
+        memory = known(u)
+        if any(s in depends for s in (u.src if memory is None else (memory,))):
             depends.add(u)
     superseded = old.difference(lazy)
     more = [u for u in (*versions, *lazy) if u in depends and prod(u.shape)]
@@ -238,7 +239,7 @@ def _bind(
             else:
                 storage.put(held, results[place.number])
             made[place] = value
-        storage.becomes[root] = value
+        storage.stand_in(value, root)
 
 
 def _settle(t: Base) -> None:
@@ -252,11 +253,15 @@ def _settle(t: Base) -> None:
         views.append(u)
         u = u.src[0]
     value = storage.becomes.get(u, u)
+    passes = collects(value)
     for view in reversed(views):
         if view.op is Ops.RESHAPE:
             value = value.reshape(view.shape)
         elif view.op is not Ops.DETACH:
             value = UOp(view.op, (value,), view.arg)
+        elif passes:  # the memory of a leaf: without the DETACH gradients would come to it
+            value = value.detach()
+        passes = passes or collects(value)
     if value is not t._u:
         t._u = value
         if leaf:

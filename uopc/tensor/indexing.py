@@ -56,7 +56,7 @@ class Indexing(Elementwise):
             array = _host_values(value, self.dtype)
             given = fresh(type(self), leaf(array, self.device), self.device)
         new = write_items(self._u, read, storable(given, self, "setitem"), "setitem")
-        if new is not self._u:
+        if new is not None:
             parents = [*read.tensors, given] if isinstance(given, Base) else read.tensors
             self._rebind(wrap(new, self, *parents), "setitem")
 

@@ -296,6 +296,6 @@ def dropout(x: Tensor, p: float = 0.5) -> Tensor:
     if not 0 <= p <= 1:
         raise UsageError(f"dropout at {here()}: p is a probability, got {p!r}")
     if p in (0, 1):
-        return x if p == 0 else wrap(UOp.const(0, x.dtype, x.shape), x)
+        return wrap(x._u if p == 0 else UOp.const(0, x.dtype, x.shape), x)
     kept = _uniform(x.shape, dtypes.f32, x.device) >= p
     return wrap(kept.where(x._u * (1 / (1 - p)), UOp.const(0, x.dtype)), x)

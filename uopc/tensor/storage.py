@@ -21,6 +21,7 @@ from uopc.uop.ops import Ops
 if TYPE_CHECKING:
     from uopc.tensor.base import Base
 
+_SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.DETACH, Ops.CURVE))
 _slots = itertools.count()
 _lock = threading.Lock()
 _memory: WeakKeyDictionary[UOp, Buffer] = WeakKeyDictionary()
@@ -29,6 +30,8 @@ _lost: WeakSet[UOp] = WeakSet()
 
 #: a realised node -> the value over the BUFFER that holds it, for graphs that still name the node
 becomes: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+#: a BUFFER -> the nodes whose elements it holds, by `becomes`
+_holds: WeakKeyDictionary[UOp, WeakSet[UOp]] = WeakKeyDictionary()
 
 #: memories that captures read and write: an update outside of them is not made in place there
 pinned: WeakSet[Buffer] = WeakSet()
@@ -79,7 +82,8 @@ def memory(u: UOp) -> Buffer:
     if u in _lost:
         raise UsageError(
             f"a value of {u.dtype} {u.shape} is needed, but a later version has been written over "
-            "its memory: compute with it before the update, or on a .clone() that is realised."
+            "its memory. What is computed with it, a backward pass too, must come before the "
+            "update, or work on a .clone()."
         )
     if found is None:
         found = Buffer(_device[u], u.dtype, prod(u.shape))
@@ -87,11 +91,26 @@ def memory(u: UOp) -> Buffer:
     return found
 
 
+def stand_in(value: UOp, root: UOp) -> None:
+    """Let a value over a BUFFER stand for the node that computed it."""
+    held = located(value)
+    assert held is not None
+    with _lock:
+        becomes[root] = value
+        _holds.setdefault(held, WeakSet()).add(root)
+
+
 def forget(u: UOp) -> None:
-    """Take the memory from a BUFFER: a later version has it."""
+    """Take the memory from a BUFFER: a later version has it.
+
+    Nodes that it stood for are values to be computed again: an equal graph may be built any time.
+    """
     with _lock:
         _memory.pop(u, None)
         _lost.add(u)
+        for root in list(_holds.pop(u, ())):
+            if root in becomes and located(becomes[root]) is u:
+                del becomes[root]
 
 
 def has_memory(u: UOp) -> bool:
@@ -136,7 +155,7 @@ def located(u: UOp) -> UOp | None:
         known = becomes.get(u)
         if known is not None:
             u = known
-        elif u.op is Ops.RESHAPE:
+        elif u.op in _SAME_ELEMENTS:
             u = u.src[0]
         else:
             return None

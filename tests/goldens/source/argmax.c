@@ -18,6 +18,7 @@ int argmax(void** args) {
     for (int k1 = 0; k1 < 98; ++k1) {
       const int at1 = k1 * 8;
       const int at2 = at0 + at1;
+      #pragma GCC unroll 1
       for (int v1 = 0; v1 < 8; ++v1) {
         const float val0 = argmax2[v1];
         const int at3 = at1 + v1;

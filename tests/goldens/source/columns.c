@@ -32,6 +32,7 @@ int columns(void** args) {
     #pragma GCC unroll 1
     for (int k1 = 0; k1 < 100; ++k1) {
       const int at1 = at0 + k1 * 48;
+      #pragma GCC unroll 1
       for (int v0 = 0; v0 < 16; ++v0) {
         acc0[v0] = acc0[v0] + f16_to_f32(p0[at1 + v0]);
       }

@@ -23,21 +23,20 @@ extern "C" __global__ void __launch_bounds__(128) columns(const unsigned short* 
   #pragma unroll 1
   for (int k1 = 0; k1 < 7; ++k1) {
     __align__(16) unsigned short x3[2];
-    const bool ok0 = lidx1 + k1 * 16 < 100;
-    *(unsigned*)&x3[0] = ok0 ? *(const unsigned*)&p0[at3 + k1 * 768] : 0;
+    *(unsigned*)&x3[0] = lidx1 + k1 * 16 < 100 ? *(const unsigned*)&p0[at3 + k1 * 768] : 0;
     #pragma unroll
     for (int v0 = 0; v0 < 2; ++v0) {
-      acc2[v0] = acc2[v0] + (ok0 ? f16_to_f32(x3[v0]) : 0.0f);
+      acc2[v0] = acc2[v0] + f16_to_f32(x3[v0]);
     }
   }
-  const bool ok1 = lidx1 % 4 == 0;
+  const bool ok0 = lidx1 % 4 == 0;
   #pragma unroll
   for (int v0 = 0; v0 < 2; ++v0) {
     const float val0 = acc2[v0];
     const float val1 = __shfl_xor_sync(0xffffffffu, val0, 16);
     const float val2 = val0 + val1;
     const float val3 = __shfl_xor_sync(0xffffffffu, val2, 8);
-    if (ok1) part1[at2 + v0] = val2 + val3;
+    if (ok0) part1[at2 + v0] = val2 + val3;
   }
   __syncthreads();
   #pragma unroll

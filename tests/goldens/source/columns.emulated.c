@@ -63,11 +63,10 @@ static int columns_warp(void* state) {
       const int at3 = at1 + lidx1 * 48;
       for (int k1 = 0; k1 < 7; ++k1) {
         unsigned short x3[2];
-        const _Bool ok0 = lidx1 + k1 * 16 < 100;
-        if (ok0) memcpy(&x3[0], &p0[at3 + k1 * 768], 4); else memset(&x3[0], 0, 4);
+        if (lidx1 + k1 * 16 < 100) memcpy(&x3[0], &p0[at3 + k1 * 768], 4); else memset(&x3[0], 0, 4);
         #pragma GCC unroll 2
         for (int v0 = 0; v0 < 2; ++v0) {
-          acc2[v0] = acc2[v0] + (ok0 ? f16_to_f32(x3[v0]) : 0.0f);
+          acc2[v0] = acc2[v0] + f16_to_f32(x3[v0]);
         }
       }
     }
@@ -93,10 +92,10 @@ static int columns_warp(void* state) {
         const int v0 = S->v0;
         const int at0 = lidx0 * 2;
         const int at2 = at0 + lidx1 / 4 * 16;
-        const _Bool ok1 = lidx1 % 4 == 0;
+        const _Bool ok0 = lidx1 % 4 == 0;
         const float val2 = S->val2[l];
         const float val3 = S->val3[l];
-        if (ok1) part1[at2 + v0] = val2 + val3;
+        if (ok0) part1[at2 + v0] = val2 + val3;
       }
     }
     emu_block_barrier(W, W->full, 0);

@@ -27,6 +27,7 @@ int product(void** args) {
         for (int u0 = 0; u0 < 4; ++u0) {
           const int at7 = u0 * 8;
           const float val0 = p0[at5 + u0 * 100];
+          #pragma GCC unroll 1
           for (int v1 = 0; v1 < 8; ++v1) {
             acc0[at7 + v1] = fmaf(val0, p1[at6 + v1], acc0[at7 + v1]);
           }

@@ -24,6 +24,7 @@ int softmax(void** args) {
     for (int k1 = 0; k1 < 63; ++k1) {
       const int at1 = k1 * 16;
       const int at2 = at0 + at1;
+      #pragma GCC unroll 1
       for (int v1 = 0; v1 < 16; ++v1) {
         const _Bool ok0 = at1 + v1 < 1000;
         max1[v1] = max_f32(max1[v1], ok0 ? (ok0 ? p0[at2 + v1] : 0.0f) : bits_u32_f32(0xff800000u));
@@ -40,6 +41,7 @@ int softmax(void** args) {
     for (int k1 = 0; k1 < 63; ++k1) {
       const int at3 = k1 * 16;
       const int at4 = at0 + at3;
+      #pragma GCC unroll 1
       for (int v1 = 0; v1 < 16; ++v1) {
         const _Bool ok1 = at3 + v1 < 1000;
         acc3[v1] = acc3[v1] + (ok1 ? expf((ok1 ? p0[at4 + v1] : 0.0f) - val0) : 0.0f);

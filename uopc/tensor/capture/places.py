@@ -229,11 +229,22 @@ class Output:
         if face.memory is None:
             memory = self.memory
             face.memory = Buffer(memory.device, memory.dtype, memory.size)
+            storage.pinned.add(face.memory)
         self.memory.copy_to(face.memory)
         storage.put(face.node, face.memory)
         self.others.append(face)
         if len(self.others) > _FACES_MAX:
-            del self.others[0]
+            self._forget(self.others.pop(0))
+
+    def part(self) -> None:
+        """Earlier results keep what they have, and it is no longer this output's."""
+        self.spare()
+        while self.others:
+            self._forget(self.others.pop())
+
+    def _forget(self, face: Face) -> None:
+        if face.memory is not None:
+            storage.pinned.discard(face.memory)
 
     def _free(self) -> Face:
         """A face that nobody holds, which stands for the memory from now on."""
@@ -273,7 +284,7 @@ def part_with_others() -> None:
     for place in list(own):
         place.release()
     for output in list(outputs):
-        output.spare()
+        output.part()
 
 
 def keep_others(memories: set[int], ours: set[UOp]) -> None:
