@@ -36,7 +36,7 @@ body = buffer(0, dtypes.f32, (64, 128)) * 2.0 + buffer(1, dtypes.f32, (64, 128))
 opts = Opts(gpu=True, local={0: 16, 1: 16})
 show("a*2 + b, (64, 128)", gpu_lower(body, out(body, 2), opts), (x, y), x * 2 + y)
 
-# one product, four ways
+# one product, five ways
 N = 64
 a, b = (rng.standard_normal((N, N), np.float32) for _ in range(2))
 left = buffer(0, dtypes.f32, (N, N)).reshape((N, 1, N)).expand((N, N, N))
@@ -45,7 +45,8 @@ body = (left * right).reduce(Ops.ADD)
 for name, opts in (
     ("one thread a block", Opts(gpu=True)),
     ("8 x 16 threads", Opts(gpu=True, local={0: 8, 1: 16})),
-    ("chosen, 2 x 2 tiles", gpu_opt_choice(body)),
+    ("2 x 2 tiles", Opts(gpu=True, local={0: 16, 1: 16}, upcast={0: 2, 1: 2})),
+    ("chosen", gpu_opt_choice(body)),
 ):
     kernel = gpu_lower(body, out(body, 2), opts)
     show(f"product, {name}", kernel, (a, b), a @ b, 1e-5)

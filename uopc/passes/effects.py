@@ -160,7 +160,8 @@ class _Kernel:
         value, write, address, gate, *ranges = u.src
         arg: StageArg = u.arg
         outer = env.opened(serials(free(u) - frozenset(ranges)))
-        inner = [*serials(tuple(ranges)), *upcasts(frozenset(ranges))]
+        copies = [r for r in ranges if r.arg.kind is AxisType.UPCAST]
+        inner = [*serials(tuple(ranges)), *copies]
         mine = Env({**env.table, **self.reopen(inner)})
         recycle = (UOp(Ops.BARRIER, outer),) if arg.exchange and outer else outer
         name = "part" if arg.exchange else "row" if arg.space is AddrSpace.SHARED else "x"

@@ -51,7 +51,7 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
         src = tuple([memo[s] for s in u.src])
         new = u if src == u.src else ix.remake(u, src)
         if u in staged:
-            copies = upcasts(free(u))
+            copies = _contiguous_last(u, upcasts(free(u)))
             if copies:
                 at = ix.flat((r, r.arg.size) for r in copies)
                 arg = StageArg(AddrSpace.REG, prod(r.arg.size for r in copies))
@@ -74,6 +74,14 @@ def _space(
     if (load and batch_loads) or (keep != "none" and again and not serial):
         return AddrSpace.REG
     return None
+
+
+def _contiguous_last(u: UOp, copies: list[UOp]) -> list[UOp]:
+    """Of several vector digits, the one that memory is contiguous in comes last: it gets wide."""
+    if u.op is not Ops.LOAD:
+        return copies
+    wide = [r for r in copies if r.arg.digit == "v" and ix.coefficient(u.src[0].src[1], r) == 1]
+    return [*(r for r in copies if r not in wide), *wide]
 
 
 def _row(u: UOp, value: UOp, copies: list[UOp], lanes: tuple[UOp, ...]) -> UOp:

@@ -22,6 +22,8 @@ from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, Combine, Ops
 
 #: operations that an element costs (an FMA is one)
 COSTS = {**dict.fromkeys(TRANSCENDENTAL, 8), Ops.DIV: 4, Ops.SQRT: 4, Ops.IDIV: 4, Ops.MOD: 4}
+#: operations of an element beyond which nobody counts
+MANY = 64
 _CONSTANT = (Ops.CONST, Ops.IOTA)
 
 Leaf = tuple[UOp, Index]
@@ -52,9 +54,10 @@ class Anchors:
         self.size = {u: prod(u.shape) for u in self.order}
         self.nbytes = {u: self.size[u] * u.dtype.itemsize for u in self.order}
         self.consumers = self._consumers()
-        #: of each node: the leaves of its expression with the bytes read, and its operations
+        #: of each node: the leaves of its expression with the bytes read, and what is computed
+        #: from them, each node once (None: more than counts)
         self.reads: dict[UOp, dict[UOp, int]] = {}
-        self.operations: dict[UOp, int] = {}
+        self._parts: dict[UOp, frozenset[UOp] | None] = {}
         self._leaves: dict[UOp, list[Leaf]] = {}
         self._find()
         self._epilogues()
@@ -91,10 +94,10 @@ class Anchors:
 
     def _measure(self, u: UOp) -> None:
         if u.op is Ops.BUFFER:
-            self.reads[u], self.operations[u] = {u: self.nbytes[u]}, 0
+            self.reads[u], self._parts[u] = {u: self.nbytes[u]}, frozenset()
             return
         if u.op in _CONSTANT:
-            self.reads[u], self.operations[u] = {}, 0
+            self.reads[u], self._parts[u] = {}, frozenset()
             return
         reads: dict[UOp, int] = {}
         view, size = u.op in VIEWS, self.size[u]
@@ -103,7 +106,16 @@ class Anchors:
                 n = min(n, size * leaf.dtype.itemsize) if view else n
                 reads[leaf] = max(reads.get(leaf, 0), n)
         self.reads[u] = reads
-        self.operations[u] = cost(u) + sum(self.operations[s] for s in u.src)
+        self._parts[u] = self._parts_of(u)
+
+    def _parts_of(self, u: UOp) -> frozenset[UOp] | None:
+        """What is computed for u from its leaves, u among it."""
+        below = {self._parts[s] for s in u.src}
+        if None in below:
+            return None
+        mine = frozenset() if u.op in VIEWS else frozenset((u,))
+        parts = mine.union(*(p for p in below if p))
+        return parts if len(parts) <= MANY else None
 
     def _kind_of(self, u: UOp) -> Kind | None:
         op = u.op
@@ -123,7 +135,7 @@ class Anchors:
     def _anchor(self, u: UOp, kind: Kind) -> None:
         self.kind[u] = kind
         self.reads[u] = {u: self.nbytes[u]}
-        self.operations[u] = 0
+        self._parts[u] = frozenset()
 
     def _heavy_operands(self, u: UOp) -> None:
         """A heavy operand is computed once, in its producer's epilogue."""
@@ -138,14 +150,14 @@ class Anchors:
     def _is_cheap(self, u: UOp) -> bool:
         return (
             sum(self.reads[u].values()) <= 1.05 * self.nbytes[u]
-            and self.operations[u] <= self.limits.cheap
+            and self.operations(u) <= self.limits.cheap
         )
 
     def is_light(self, u: UOp) -> bool:
         """May u ride into a product?"""
         return (
             sum(self.reads[u].values()) <= 1.3 * self.nbytes[u]
-            and self.operations[u] <= self.limits.light
+            and self.operations(u) <= self.limits.light
         )
 
     def _epilogues(self) -> None:
@@ -274,12 +286,13 @@ class Anchors:
             and u.op is not Ops.ASSIGN
             and u not in self.asked
             and not is_plain(at, u.shape)
-            and self.own_operations(u) <= self.limits.inline
+            and self.operations(u) <= self.limits.inline
         )
 
-    def own_operations(self, u: UOp) -> int:
-        """Operations of an element of anchor u, from its leaves."""
-        return cost(u) + sum(self.operations[s] for s in u.src)
+    def operations(self, u: UOp) -> int:
+        """Operations of an element of u from its leaves; MANY where there are more than that."""
+        parts = self._parts_of(u)
+        return MANY if parts is None else sum(cost(p) for p in parts)
 
     def bytes_read(self, leaf: UOp, at: Index, domain: Shape) -> int:
         """Bytes of a leaf that a domain reads, each element once."""

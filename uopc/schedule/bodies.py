@@ -178,4 +178,3 @@ def name_of(body: KernelBody, has_product: bool) -> str:
         verb = "map"
     sizes = "x".join(str(n) for n in body.sizes[:4]) or "1"
     return f"{verb}_{sizes}"
-

@@ -68,7 +68,8 @@ class Schedule:
     def explain(self) -> str:
         """Each kernel with its bytes and the reason of every store, and what kept values apart."""
         lines = [
-            f"{len(self.launches)} kernels, {self.moved_bytes} bytes moved, "
+            f"{len(self.launches)} kernel{'s' * (len(self.launches) != 1)}, "
+            f"{self.moved_bytes} bytes moved, "
             f"{self.least_bytes} at least, {self.arena_bytes} of temporaries"
         ]
         for n, k in enumerate(self.launches):

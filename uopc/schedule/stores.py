@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from uopc.schedule.anchors import Kind, Leaf
+from uopc.schedule.anchors import MANY, Kind, Leaf
 from uopc.schedule.group import Group, Grouping
 from uopc.schedule.views import Entry, Index, axes_in
 from uopc.uop.node import UOp
@@ -49,7 +49,7 @@ class Stores:
             return "an update"
         apart = self.grouping.apart.get(u, "its reader has another grid")
         readers = len(self.outside[u])
-        return f"{apart}: {self.known.nbytes[u] * (1 + readers)} bytes for {readers} readers"
+        return f"{apart}: read by {readers}, {self.known.nbytes[u] * (1 + readers)} bytes"
 
     def _readers_outside(self) -> dict[UOp, set[Group]]:
         out: dict[UOp, set[Group]] = defaultdict(set)
@@ -73,7 +73,7 @@ class Stores:
         for u in known.sequence:
             if known.kind[u] is not Kind.VALUE or u.op is Ops.ASSIGN or u in known.roots:
                 continue
-            need, operations = set(), known.own_operations(u)
+            need, operations = set(), known.operations(u)
             for leaf, _ in known.leaves(u):
                 if leaf in known.kind and leaf not in self.stored and leaf in opened:
                     need |= opened[leaf][0]
@@ -91,9 +91,8 @@ class Stores:
         groups = self.outside[u]
         large = sum(known.size[x] * 4 > known.size[u] for x in need)
         if operations > limits.redo or large > limits.redo_leaves:
-            self.why[u] = (
-                f"stored: {operations} operations on {large} large inputs, too long to redo"
-            )
+            many = "many" if operations >= MANY else str(operations)
+            self.why[u] = f"stored: {many} operations on {large} large inputs, too long to redo"
             return
         rides = operations <= limits.light and (
             sum(known.nbytes[x] for x in need) <= RIDES * known.nbytes[u]
