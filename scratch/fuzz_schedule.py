@@ -3,6 +3,7 @@
     python scratch/fuzz_schedule.py 10000 0                  10,000 graphs from seed 0 on
     python scratch/fuzz_schedule.py 500 0 --on emulated cpu  compiled too, emulated kernels checked
     python scratch/fuzz_schedule.py 1 1234 --show            one graph: its kernels
+    python scratch/fuzz_schedule.py 250 0 --mutants          which graphs notice which lost rule
 
 Each graph is scheduled with the usual limits of a GPU, tiny ones, those of a CPU and random ones,
 and without fusion.  Of each kind of failure the first seed is printed, with the fewest results that
@@ -25,7 +26,9 @@ os.environ.setdefault("UOPC_CHECK", "1")  # before anything reads it
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.schedule.execute import CPU, GPU, TIGHT, assert_right, assert_runs
+from tests.schedule.execute import WAYS as NAMED
 from tests.schedule.graphs import CanonicalCase, Case, random_case
+from tests.schedule.mutants import MUTANTS, judged
 from uopc.errors import OutOfRangeError
 from uopc.runtime.executor import raise_errors
 from uopc.schedule.limits import Limits
@@ -128,6 +131,21 @@ def kind_of(why: str) -> str:
     return f"{lines[-1].split(':')[0]} {place.split('/')[-1]}"
 
 
+def print_mutants(seeds: range) -> None:
+    """How many graphs notice each rule that is switched off, and the smallest of them."""
+    found: dict[str, list[tuple[int, int, str]]] = {name: [] for name in MUTANTS}
+    for seed in seeds:
+        case = random_case(seed, steps_of(seed)).canonical()
+        for way in NAMED if case.roots else ():
+            without = judged(case, way)
+            for name in MUTANTS:
+                if judged(case, way, name).worse(without):
+                    found[name].append((steps_of(seed), seed, way))
+    for name, by in found.items():
+        first = [f"{seed} ({steps} steps) {way}" for steps, seed, way in sorted(by)[:4]]
+        print(f"{name}: {len(by)}  {', '.join(first)}")
+
+
 def print_case(case: CanonicalCase, way: str, seed: int) -> None:
     print("kept:", sorted(u.arg.slot for u in case.kept))
     for root in case.roots:
@@ -149,8 +167,12 @@ def main() -> None:
         "--on", nargs="+", default=["oracle"], choices=("oracle", "emulated", "cpu")
     )
     parser.add_argument("--show", action="store_true", help="print the first graph's kernels")
+    parser.add_argument("--mutants", action="store_true", help="say which graphs notice them")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     given = parser.parse_args()
+    if given.mutants:
+        print_mutants(range(given.seed, given.seed + given.count))
+        return
     if given.show:
         print_case(random_case(given.seed, steps_of(given.seed)).canonical(), "usual", given.seed)
     kinds: Counter[str] = Counter()

@@ -77,6 +77,10 @@ class CanonicalCase:
     exact: bool = True
     reports: bool = False
 
+    def values(self) -> list[UOp]:
+        """Every node that the roots are made of."""
+        return _read(self.roots)
+
 
 def evaluated(values: Sequence[UOp], arrays: Sequence[Array]) -> tuple[Array, ...]:
     """What values over leaves are, by the oracle."""

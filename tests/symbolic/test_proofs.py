@@ -182,7 +182,8 @@ CASES: dict[str, Case] = {
         below-both below-either above-both above-either below-both-in-chain above-both-in-chain
         between-nothing outside-nothing max-self min-self max-absorbs-min min-absorbs-max
         sub-constant add-constants mul-constants and-constants or-constants xor-constants
-        max-constants min-constants constant-sub-add constant-sub-sum constant-sub-difference
+        max-constants min-constants clamp-below-first
+        constant-sub-add constant-sub-sum constant-sub-difference
         add-constant-last sub-constant-last sub-sum-constant mul-constant-last
         """,
         pattern,

@@ -9,7 +9,7 @@ every variable and every gradient must have the same bits.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -146,7 +146,7 @@ class Writer:
             return self.new(f"arange({self.pick.choice(_SIZES)})")
         wild = ", True" if self.pick.random() < 0.15 else ""
         source = f"data({self.pick.randrange(1000)}, dtypes.{kind}, {shape}{wild})"
-        needs = self.grads and kind.is_float and not kind.storage and not wild
+        needs = self.grads and kind.is_float and not kind.storage and not wild and 0 not in shape
         more = ", requires_grad=True" if needs and self.pick.random() < 0.5 else ""
         return self.new(f"Tensor({source}{more})")
 
@@ -540,6 +540,115 @@ def same(name: str, want: Value, got: Tensor, when: str) -> None:
         raise Difference(f"{name}.grad {when}: {got.grad}, must be {want.grad}")
     if want.grad is not None and got.grad is not None:
         same(f"{name}.grad", want.grad, got.grad, when)
+
+
+# ---- captured
+_NOT_INSIDE = ("del ", ".requires_grad_()", "grad = None")
+
+
+class Calls:
+    """The last lines of a program as a function that is called again and again.
+
+    lines: all; first: how many stand outside.  Variables that are there before are closed over, or
+    arguments: then each call may bring other values.  Between calls values are held, and changed.
+    """
+
+    def __init__(self, lines: Sequence[str], first: int, seed: int) -> None:
+        self.pick = Random(seed)
+        self.before = list(lines[:first])
+        self.body = [t for t in lines[first:] if not any(part in t for part in _NOT_INSIDE)]
+        self.want, self.got = dict(REFERENCE), dict(TENSORS)
+        self.held: list[tuple[Value, Tensor]] = []
+
+    def run(self, how: Callable[[Any], Any], calls: int = 5) -> None:
+        """Raises Difference, or Refused where the reference refuses the first call."""
+        for line in self.before:
+            self.both(line)
+        self.forget_history()
+        names = [n for n, v in self.want.items() if isinstance(v, Value)]
+        simple = [n for n in names if self.want[n].is_leaf]
+        arguments = self.pick.sample(simple, self.pick.randint(0, min(3, len(simple))))
+        plain = self.function(self.want, arguments)
+        captured = how(self.function(self.got, arguments))
+        for n in range(calls):
+            for name in arguments:
+                v = self.want[name]
+                if self.pick.random() < 0.6 and not v.requires_grad:
+                    self.both(f"{name} = Tensor(data({self.pick.randrange(99)}, dtypes.{v.dtype}, {v.shape}))")
+            try:
+                with np.errstate(all="ignore"):
+                    want = plain(*[self.want[a] for a in arguments])
+            except Exception as error:
+                if n == 0:
+                    raise Refused(str(error)) from None
+                return
+            got = captured(*[self.got[a] for a in arguments])
+            self.forget_history()
+            self.compare(want, got, f"in call {n}")
+            self.between(names, want, got)
+
+    def forget_history(self) -> None:
+        """What is no leaf requires no gradient: a call does not go back into the one before."""
+        for n, v in list(self.want.items()):
+            if isinstance(v, Value) and not v.is_leaf:
+                self.both(f"with no_grad(): {n}.assign({n})")
+
+    def both(self, line: str) -> None:
+        with np.errstate(all="ignore"):
+            try:
+                exec(line, self.want)
+            except Exception as error:
+                raise Refused(str(error)) from None
+        exec(line, self.got)
+
+    def function(self, names: Names, arguments: Sequence[str]) -> Callable[..., dict[str, Any]]:
+        kind = Value if names is self.want else Tensor
+
+        def body(*given: Any) -> dict[str, Any]:
+            mine = {**names, **dict(zip(arguments, given, strict=True))}
+            for line in self.body:
+                exec(line, mine)
+            return {n: v for n, v in mine.items() if isinstance(v, kind) and n not in names}
+
+        return body
+
+    def compare(self, want: Names, got: Names, when: str) -> None:
+        for n in want:
+            if self.pick.random() < 0.5:
+                same_numbers(n, want[n], got[n], when)
+        for n in [n for n, v in self.want.items() if isinstance(v, Value)]:
+            if self.pick.random() < 0.5:
+                same_numbers(n, self.want[n], self.got[n], when)
+        for n, (v, t) in enumerate(self.held):
+            same_numbers(f"held {n}", v, t, when)
+
+    def between(self, names: Sequence[str], want: Names, got: Names) -> None:
+        """What a caller does with values."""
+        what = self.pick.random()
+        results = sorted(want)
+        if what < 0.4 and results:
+            n = self.pick.choice(results)
+            self.held.append((want[n].detach(), got[n].detach()))
+        elif what < 0.5 and names:
+            n = self.pick.choice(names)
+            self.held.append((self.want[n].detach(), self.got[n].detach()))
+        elif what < 0.6 and results:
+            n = self.pick.choice(results)
+            self.held.append((want[n].detach() == want[n].detach(), got[n].detach() == got[n].detach()))
+        elif what < 0.8 and names:
+            n = self.pick.choice(names)
+            v = self.want[n]
+            if v.dtype.is_float and not v.dtype.storage:
+                self.both(f"with no_grad(): {n}.assign({n} * 0.5)")
+        elif what < 0.9 and self.held:
+            self.held.pop(0)
+
+
+def same_numbers(name: str, want: Value, got: Tensor, when: str) -> None:
+    """Bits, and those of gradients."""
+    if want.requires_grad != got.requires_grad:
+        want, got = want.detach(), got.detach()
+    same(name, want, got, when)
 
 
 def shorter(lines: Sequence[str], fails: Any) -> list[str]:

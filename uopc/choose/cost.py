@@ -18,18 +18,19 @@ from uopc.uop.ops import Ops
 WARP = 32
 SECTOR, LINE = 32, 128  # bytes of one transfer from L2, and of one line of L1
 
-FAR_LOAD, NEAR_LOAD = 450, 40  # cycles from L2, and of a sector that is in L1
+FAR_LOAD, NEAR_LOAD = 320, 40  # cycles from L2, and of a sector that is in L1
 BARRIER = 40  # cycles in which a block meets
 SHUFFLE = 26  # cycles of one butterfly
 ADDITION = 4  # cycles until a sum may be added to
 SHARED = 30  # cycles of a read from shared memory
 L2_BYTES = 40  # a cycle and SM
-DRAM_BYTES = 17  # the same, from memory
+DRAM_BYTES = 15  # the same, from memory
 L2_SIZE = 32 << 20  # bytes that stay in L2 from one kernel to the next
-START = 700  # cycles until a block runs, and of its end
-FETCH = 0.4  # cycles an instruction that runs for the first time
-OVERLAP = 0.4  # of the smaller bound that the larger one does not hide
+START = 570  # cycles until a block runs, and of its end
+FETCH = 0.45  # cycles an instruction that runs for the first time
+OVERLAP = 0.7  # of the smaller bound that the larger one does not hide
 LOOP = 4  # instructions of a loop's turn
+RAGGED = 1.25  # times the cycles, where the last block of an axis is not full
 BESIDES = 26  # registers of addresses, guards and temporaries
 MOST_SHARED = 40 << 10  # bytes of exchanged values
 MOST_UNROLLED = 4096  # instructions of straight code
@@ -80,8 +81,12 @@ class Estimate:
 class Model:
     """The costs of one kernel on one target."""
 
-    def __init__(self, work: Work, target: Target) -> None:
-        self.work, self.target = work, target
+    def __init__(self, work: Work, sizes: tuple[int, ...], target: Target) -> None:
+        self.target = target
+        memories = [m for u in work.units for m in u.memories]
+        bytes_ = sum([m.itemsize * math.prod([sizes[a] for a in m.strides]) for m in memories])
+        #: bytes of all memories, where they are more than L2 holds
+        self.from_memory = bytes_ if bytes_ > L2_SIZE else 0
         self.inner_first = tuple(reversed(work.units))  # consumers before what they evaluate
         self.users: dict[Unit, int] = {}
         for u in work.units:
@@ -148,11 +153,17 @@ class _Thread:
             mine * warps * e.issue / min(4, warps * e.at_once),
             mine * warps * e.pipe,
             mine * e.fetched / L2_BYTES,
-            self._from_memory() / on.sms / DRAM_BYTES,
+            self.model.from_memory / on.sms / DRAM_BYTES,
         )
         chain = (START + e.latency + e.issue + FETCH * e.code) * -(-mine // held)
         e.cycles = max(throughput, chain) + OVERLAP * min(throughput, chain)
+        if any(n > 1 and n * self._inner(a) != d.sizes[a] for a, n in enumerate(d.blocks)):
+            e.cycles *= RAGGED
         return e
+
+    def _inner(self, a: int) -> int:
+        """Elements of an axis that one block covers."""
+        return self.d.serial[a] * self.d.copies[a] * self.d.local[a]
 
     def _times(self) -> dict[Unit, int]:
         """How many nests evaluate each unit anew: loops of different nests are not shared."""
@@ -178,21 +189,23 @@ class _Thread:
         runs = text * self.steps[u.free]
         looked_up = times * self._work(u)
         e.issue += 2 * runs + looked_up
-        e.pipe += self._turns(m, width) * runs
         e.code += 2 * text + looked_up / self.steps[u.free]
+        if u.rare:
+            return
+        e.pipe += self._turns(m, width) * runs
         footprint = self._footprint(m)
         e.fetched += footprint * (times if footprint > L1_BYTES // 2 else 1)
 
     def _width(self, m: Memory) -> int:
         """Elements of one instruction of an access."""
-        return max([v for a, w in m.widths if 1 < (v := self.d.vector[a]) <= w], default=1)
+        return max([v for a, w in m.widths.items() if 1 < (v := self.d.vector[a]) <= w], default=1)
 
     def _footprint(self, m: Memory) -> int:
         """Bytes that one block touches, whole sectors."""
         d = self.d
         run, rest = m.itemsize, 1
-        for a, stride in m.strides:
-            n = min(d.sizes[a], d.serial[a] * d.copies[a] * d.local[a])
+        for a, stride in m.strides.items():
+            n = min(d.sizes[a], self._inner(a))
             if stride == m.itemsize:
                 run *= n
             elif stride:
@@ -209,7 +222,7 @@ class _Thread:
             if n <= 1:
                 break
             lanes *= n
-            stride = m.stride(a) * self.d.vector[a]
+            stride = m.strides.get(a, 0) * self.d.vector[a]
             if stride <= max(run, LINE):
                 run += stride * (n - 1)
             else:
@@ -229,9 +242,7 @@ class _Thread:
         inside = u.free | u.closed
         steps = self.steps[inside]
         each = 0.0 if u.fused else float(u.values)
-        if not u.fused and any(
-            d.serial[a] * d.copies[a] * d.local[a] != d.sizes[a] for a in u.closed_axes
-        ):
+        if not u.fused and any(self._inner(a) != d.sizes[a] for a in u.closed_axes):
             each += 1.0  # a guard; gated loads make products of zeros
         work = self._work(u) + steps * self.copies[inside] * each
         e.issue += times * (work + LOOP * (steps - 1))
@@ -256,10 +267,12 @@ class _Thread:
         )
 
     def _load_latency(self, x: Unit) -> float:
+        if x.rare:
+            return max([self._load_latency(y) for y in x.below if y.op is Ops.LOAD], default=0.0)
         (m,) = x.memories
         d = self.d
         far = 0.0 if x.free & self.loops else 1.0
-        for a, stride in m.strides:
+        for a, stride in m.strides.items():
             if d.serial[a] > 1:
                 far = max(far, min(1.0, stride * d.copies[a] * d.local[a] / SECTOR))
         before = [
@@ -308,15 +321,6 @@ class _Thread:
             e.pipe += self._turns(m, width) * runs
             e.code += 2 * text
             e.fetched += self._footprint(m)
-
-    def _from_memory(self) -> int:
-        """Bytes of all memories, where they are more than L2 holds; else none."""
-        sizes = self.d.sizes
-        total = 0
-        for u in self.model.inner_first:
-            for m in u.memories:
-                total += m.itemsize * math.prod([sizes[a] for a, _ in m.strides])
-        return total if total > L2_SIZE else 0
 
     def _registers(self) -> int:
         """Loads and sums that live together in the fullest nest, and what is kept beside it."""

@@ -23,7 +23,7 @@ from uopc.target import Target
 MOST_COPIES = 16  # register copies of one axis
 MOST_TURNS = 12  # round all axes; four are usual
 GAIN = 0.005  # of the cycles that a move must save
-STARTS = 2
+STARTS = 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Climb:
     def __post_init__(self) -> None:
         facts = self.facts
         work = work_of(facts)
-        self.model = Model(work, self.target)
+        self.model = Model(work, facts.sizes, self.target)
         self.axes = range(len(facts.sizes))
         apart = frozenset(a for a, _ in confined(facts.root, Opts(gpu=True)).blocks)
         self.gridded = frozenset(facts.outputs) - frozenset(facts.reduced) - apart
@@ -61,7 +61,7 @@ class Climb:
         widths: dict[int, set[int]] = {a: {1} for a in self.axes}
         for u in work.units:
             for m in u.memories:
-                for a, w in m.widths:
+                for a, w in m.widths.items():
                     widths[a].add(w)
         self.widths = {a: sorted(w) for a, w in widths.items()}
         self.seen: dict[Shares, Estimate] = {}

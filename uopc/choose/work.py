@@ -7,7 +7,7 @@ A cost under digits (`choose/cost.py`) is a sum over units; the graph is walked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from uopc.choose.facts import WIDEST_BYTES, KernelFacts
@@ -36,13 +36,9 @@ class Memory:
     along each axis that it is contiguous in."""
 
     itemsize: int
-    strides: tuple[tuple[int, int], ...]
-    widths: tuple[tuple[int, int], ...]
+    strides: Mapping[int, int]
+    widths: Mapping[int, int]
     axes: Axes
-
-    def stride(self, axis: int) -> int:
-        """Bytes per step of an axis."""
-        return next((n for a, n in self.strides if a == axis), 0)
 
 
 @dataclass(eq=False)
@@ -52,7 +48,8 @@ class Unit:
     free: axes that its result varies with (for STOREs none).  closed: axes that it goes over.
     below: units that it evaluates.  work: (axes, instructions) of one evaluation of what lies
     between.  memories: what it loads or stores.  values: that a REDUCE carries.  words: registers
-    of one value.  fused: is a product added with one instruction?
+    of one value.  fused: is a product added with one instruction?  rare: is it loaded only where
+    other loaded values say so?
     """
 
     op: Ops
@@ -64,6 +61,7 @@ class Unit:
     values: int = 1
     words: int = 1
     fused: bool = False
+    rare: bool = False
 
     @property
     def closed_axes(self) -> tuple[int, ...]:
@@ -90,6 +88,7 @@ def work_of(facts: KernelFacts) -> Work:
                 *(Ops.LOAD, _axes(u), 0, below, work if below else ()),
                 memories=(_memory(u.src[0]),),
                 words=max(1, u.dtype.itemsize // 4),
+                rare=any(x.op is Ops.LOAD for x in toposort(*u.src[1:2])),
             )
         elif u.op is Ops.REDUCE:
             closed = _set(u.src[1:])
@@ -157,9 +156,7 @@ def _memory(element: UOp) -> Memory:
             while width > 1 and not ix.divides(width, base):
                 width //= 2
             widths[r.arg.axis] = width
-    return Memory(
-        itemsize, tuple(sorted(strides.items())), tuple(sorted(widths.items())), _axes(element)
-    )
+    return Memory(itemsize, strides, widths, _axes(element))
 
 
 def _axes(u: UOp) -> Axes:

@@ -41,9 +41,7 @@ def cooperate(root: UOp, gpu: bool = True) -> UOp:
     return memo[root]
 
 
-def _reduce(
-    u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...], gpu: bool
-) -> UOp:
+def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...], gpu: bool) -> UOp:
     combine: Combine = u.arg.combine
 
     def fold(v: UOp, *over: UOp) -> UOp:

@@ -91,10 +91,16 @@ class _Kernel:
 
     def run(self) -> UOp:
         self.in_place.check_loops(self.root.src)
-        top, none = nests(self.root.src), Env({})
+        top, none = nests(self.root.src, self.gpu), Env({})
         done: dict[Nest, UOp] = {}
+        reported: Done = ()  # one after the other: equal IFs would be one
         for nest, readers in self.in_place.ordered(top.inside, frozenset()):
-            done[nest] = self.nest(nest, none, tuple(done[x] for x in readers))
+            before = tuple([done[x] for x in readers])
+            if self.is_report(nest):
+                reported = (self.report(nest, (*before, *reported)),)
+                (done[nest],) = reported
+            else:
+                done[nest] = self.nest(nest, none, before)
         return derive(self.root, tuple(done[nest] for nest in top.inside))
 
     # ---- memories and ranges
@@ -222,14 +228,31 @@ class _Kernel:
     def effect(self, store: UOp, env: Env, before: Done) -> UOp:
         """One STORE after what comes before."""
         element, *rest = [self.value(s, env) for s in store.src]
-        m, at = element.src
-        if not isinstance(store.arg, ReportArg) or not self.gpu:
-            element = UOp(Ops.INDEX, (_after(m, before), at))
-            return inherit(UOp(Ops.STORE, (element, *rest)), store)
-        scope = (UOp(Ops.IF, (rest[1], *before)),) if len(rest) == 2 else ()
-        word = UOp(Ops.INDEX, (_after(m, scope or before), at))
-        largest = UOp(Ops.ATOMIC, (word, rest[0]), AtomicArg(Atomic.MAX))
-        return _end(inherit(largest, store), scope)
+        into = UOp(Ops.INDEX, (_after(element.src[0], before), element.src[1]))
+        return inherit(UOp(Ops.STORE, (into, *rest)), store)
+
+    def is_report(self, nest: Nest) -> bool:
+        """Is it a nest of its own that reports?"""
+        return self.gpu and any(isinstance(s.arg, ReportArg) for s in nest.stores)
+
+    def report(self, nest: Nest, before: Done) -> UOp:
+        """What a GPU reports: the largest code stays.  Loops stand inside of what says, whatever
+        they do, that this thread is not the one that reports."""
+        (store,) = nest.stores
+        env = Env(self.reopen(nest.ranges))
+        element, code, *gate = [self.value(s, env) for s in store.src]
+        opened = env.opened(nest.ranges)
+        parts = ix.conjuncts(gate[0]) if gate else []
+        outer = [g for g in parts if free(g).isdisjoint(opened)] if opened else []
+        inner = [g for g in parts if g not in outer]
+        scopes: Done = ()
+        for some, ranges in ((outer, opened), (inner, ())):
+            if some:
+                before = (UOp(Ops.IF, (ix.conj(*some), *before)),)
+                scopes += before
+            scopes += ranges
+        word = UOp(Ops.INDEX, (_after(element.src[0], before), element.src[1]))
+        return _end(inherit(UOp(Ops.ATOMIC, (word, code), AtomicArg(Atomic.MAX)), store), scopes)
 
     def kept_and_stored(self, nest: Nest, env: Env, before: Done) -> UOp:
         """All values of a nest in registers; then, once the threads have met, the STOREs."""

@@ -45,8 +45,11 @@ class Nest:
         return found
 
 
-def nests(effects: Sequence[UOp]) -> Nest:
-    """The nests of a kernel, below one that opens nothing."""
+def nests(effects: Sequence[UOp], gpu: bool) -> Nest:
+    """The nests of a kernel, below one that opens nothing.
+
+    gpu: what is reported has loops of its own, since one thread alone does them.
+    """
     top = Nest(())
     by_place: dict[tuple[Nest, object], Nest] = {}
 
@@ -60,6 +63,9 @@ def nests(effects: Sequence[UOp]) -> Nest:
         store, closed = (effect.src[0], effect.src[1:]) if effect.op is Ops.END else (effect, ())
         loops, copies = serials(closed), upcasts(frozenset(closed))
         assert len(loops) + len(copies) == sum(r.arg.kind not in WHOLE_KERNEL for r in closed)
+        if gpu and is_report(effect):
+            top.inside.append(Nest((*loops, *copies), stores=[store]))
+            continue
         nest = top
         for r in loops:
             nest = child(nest, r, (r,))

@@ -35,10 +35,11 @@ def element(value: UOp, size: int) -> UOp:
 def hits(value: UOp, at: UOp, size: int) -> UOp:
     """Does a value name the element `at` (an index) of an axis of `size`?"""
     i = as_index(value)
-    loose = value.dtype.bits == 64 and i.src == (value,)  # at - value could need more than 64 bits
+    # in the bits of the value, if it has enough: as an index, at - value could need more
+    plain = i.src == (value,) and _fits(size, value.dtype) and _fits(-size, value.dtype)
 
     def named(element: UOp) -> UOp:
-        pair = (value, UOp(Ops.CAST, (element,), value.dtype)) if loose else (i, element)
+        pair = (value, UOp(Ops.CAST, (element,), value.dtype)) if plain else (i, element)
         return UOp(Ops.EQ, pair)
 
     if bounds(value)[0] >= 0:
@@ -73,12 +74,16 @@ def as_index(value: UOp) -> UOp:
 
 
 def _within(value: UOp, low: int, high: int) -> UOp:
-    """The nearest value that is low .. high; a limit that the value cannot reach is left out."""
+    """The nearest value that is low .. high; a limit that the value cannot reach is left out.
+
+    The lower limit comes first: NVRTC 13.0 to 13.3 (ptxas, sm_90) makes max(min(v, high), 0) ==
+    high one VIMNMX.RELU and takes a predicate of it for the comparison that is another's: wrong.
+    """
     have = bounds(value)
-    if have[1] > high:
-        value = UOp(Ops.MIN, (value, _constant(high, value.dtype)))
     if have[0] < low:
         value = UOp(Ops.MAX, (value, _constant(low, value.dtype)))
+    if have[1] > high:
+        value = UOp(Ops.MIN, (value, _constant(high, value.dtype)))
     return value
 
 

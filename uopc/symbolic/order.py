@@ -125,6 +125,15 @@ def _meet(op: Ops) -> Callable[[UOp, UOp, UOp], UOp]:
     return lambda x, c, d: alu(op, x, alu(op, c, d))
 
 
+def _below_first(x: UOp, c: UOp, d: UOp) -> UOp | None:
+    """min(max(x, d), c) for max(min(x, c), d), where d <= c.
+
+    ptxas of CUDA 13.0 to 13.3 makes `max(min(x, c), 0) == c` for sm_90 one VIMNMX.RELU, and takes
+    the predicate of the wrong one for the comparison (note 0011); of the other order it does not.
+    """
+    return x.maximum(d).minimum(c) if value(d) <= value(c) else None
+
+
 CONSTANT_RULES = [
     Rule("sub-constant", x - c, lambda x, c: x + const_like(c, -value(c)), WRAP),
     Rule("add-constants", (x + c) + d, _meet(Ops.ADD), WRAP),
@@ -134,6 +143,7 @@ CONSTANT_RULES = [
     Rule("xor-constants", (x ^ c) ^ d, _meet(Ops.XOR), WRAP),
     Rule("max-constants", x.maximum(c).maximum(d), _meet(Ops.MAX), INTS),
     Rule("min-constants", x.minimum(c).minimum(d), _meet(Ops.MIN), INTS),
+    Rule("clamp-below-first", x.minimum(c).maximum(d), _below_first, INTS),
     Rule("constant-sub-add", (c - x) + d, lambda x, c, d: (c + d) - x, WRAP),
     Rule("constant-sub-sum", c - (x + d), lambda x, c, d: (c - d) - x, WRAP),
     Rule("constant-sub-difference", c - (d - x), lambda x, c, d: x + (c - d), WRAP),

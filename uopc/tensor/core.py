@@ -56,15 +56,15 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
     ) -> None:
         place = storage.device_named(device)
         array = _array(data, dtype)
-        if watch.current is not None:
-            watch.current.constant(array)
         made = from_numpy(array.dtype)
         if requires_grad:
             check_gradient(made)
         self._u = storage.place(place, made, array.shape)
         held = memory_of(self._u)
         assert held is not None
-        storage.put(held, Buffer.from_numpy(place, array))
+        storage.put(held, memory := Buffer.from_numpy(place, array))
+        if watch.current is not None:
+            watch.current.constant(array, memory)
         self.device, self._needs, self.grad = place, requires_grad, None
         live.add(self)
         if requires_grad:

@@ -236,12 +236,12 @@ def known_places(array: Array, n: int, axis: int, device: str, what: str) -> Pla
 
 def leaf(array: Array, device: str) -> UOp:
     """A new memory with the elements of an array."""
-    if watch.current is not None:
-        watch.current.constant(array)
     u = storage.place(device, from_numpy(array.dtype), array.shape)
     held = memory_of(u)
     assert held is not None
-    storage.put(held, Buffer.from_numpy(device, array))
+    storage.put(held, memory := Buffer.from_numpy(device, array))
+    if watch.current is not None:
+        watch.current.constant(array, memory)
     return u
 
 

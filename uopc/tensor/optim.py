@@ -80,8 +80,8 @@ class Optimizer:
         """Update every parameter that has a gradient, and take that gradient.
 
         Parameters and states get their new values in one schedule, in place where nothing else
-        holds on to the old ones.  Raises UsageError where parameters and gradients differ in
-        device or shape, and where no parameter has a gradient.
+        holds on to the old ones.  Raises UsageError where a gradient is on another device than its
+        parameter, and where no parameter has a gradient.
         """
         realize(*self.updates())
 
@@ -102,9 +102,9 @@ class Optimizer:
         return ()
 
     def update(self, p: Tensor, gradient: Tensor, state: State) -> tuple[Tensor, State]:
-        """New value of a parameter and of its states, all in one dtype.
+        """New value of a parameter and of its states, by name; all in one dtype.
 
-        p, gradient and state as they are; Raises UsageError where the class does not say.
+        Raises UsageError where the class does not say.
         """
         raise UsageError(f"{type(self).__name__} has no update.")
 

@@ -5,9 +5,11 @@ A tensor that moves stays the same object: what holds it, a module or an optimis
 
 from __future__ import annotations
 
+import numpy as np
+
 from uopc.dtype import DType
 from uopc.runtime.buffer import Buffer
-from uopc.tensor import storage
+from uopc.tensor import storage, watch
 from uopc.tensor.backward import remember
 from uopc.tensor.base import fresh, memory_of
 from uopc.tensor.core import Tensor
@@ -19,7 +21,9 @@ def zeros(shape: Shape, dtype: DType, device: str) -> Tensor:
     place = storage.place(device, dtype, shape)
     held = memory_of(place)
     assert held is not None
-    storage.put(held, Buffer(device, dtype, prod(held.shape)).zero())
+    storage.put(held, memory := Buffer(device, dtype, prod(held.shape)).zero())
+    if watch.current is not None:
+        watch.current.constant(np.zeros(shape, dtype.numpy), memory)
     return fresh(Tensor, place, device)
 
 

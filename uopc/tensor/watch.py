@@ -34,8 +34,8 @@ class Watch(Protocol):
     def reading(self, what: str) -> None:
         """The host wants to see elements: what it is that wants them."""
 
-    def constant(self, array: Any) -> None:
-        """A tensor is made of this data of the host."""
+    def constant(self, array: Any, memory: Buffer) -> None:
+        """A tensor is made of this data of the host, which is in this memory now."""
 
     def depends(self, holder: object, attribute: str) -> None:
         """What is computed depends on this attribute, which is no tensor."""

@@ -306,9 +306,11 @@ def give_memory(tensor: Base) -> None:
 
 
 def rename(tensor: Base, value: UOp) -> None:
-    """Let another graph of the same value be the tensor's."""
-    tensor._u = value
-    if tensor.requires_grad:
+    """Let another graph of the same value be the tensor's.  What it was computed from is lost: a
+    tensor that is no leaf requires no gradient any more."""
+    leaf = tensor.requires_grad and tensor.is_leaf  # type: ignore[attr-defined]  # of Tensor
+    tensor._u, tensor._needs = value, leaf
+    if leaf:
         remember(tensor)
 
 

@@ -71,7 +71,7 @@ class Rehearsal:
                 "nothing could depend on it. Return the tensor, and read it outside."
             )
 
-    def constant(self, array: Any) -> None:
+    def constant(self, array: Any, memory: Buffer) -> None:
         if self.mine:
             digest = hashlib.blake2b(array.tobytes(), digest_size=16).digest()
             self.constants.append((array.shape, array.dtype, digest))
@@ -194,10 +194,11 @@ class Recorder(Rehearsal):
                 realize(tensor)
             self.seen[id(tensor)] = _seen(tensor)
 
-    def constant(self, array: Any) -> None:
+    def constant(self, array: Any, memory: Buffer) -> None:
         if not self.mine:
             return
-        super().constant(array)
+        super().constant(array, memory)
+        storage.pinned.add(memory)  # each replay starts from it
         n = len(self.constants) - 1
         if n < len(self._rehearsed):
             before, now = self._rehearsed[n], self.constants[n]

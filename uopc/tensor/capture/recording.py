@@ -154,6 +154,7 @@ class _Left:
         touched = self.recorder.touched
         parts: list[_Part] = []
         fixed: list[User] = []
+        views: list[Base] = []
         for seen in self.recorder.seen.values():
             user, tensor = self._user(seen)
             if tensor is None:
@@ -164,9 +165,20 @@ class _Left:
                 if changed:
                     return [], None
                 fixed.append(user)
-            elif seen.memory is not None and (changed or id(seen.memory) in touched):
+            elif seen.memory is None or not (changed or id(seen.memory) in touched):
+                continue
+            elif not changed and storage.located(seen.value) is None:
+                if tensor.requires_grad:  # no leaf: its graph has to stay
+                    fixed.append(user)
+                else:
+                    views.append(tensor)
+            else:
                 end = None if node is None else storage.memory(node)
                 parts.append(_Part(seen, user, tensor, changed, end))
+        if views:  # a new value would not fit where the old one is seen: the next call finds places
+            for tensor in views:
+                places.give_memory(tensor)
+            return [], None
         return parts, fixed
 
     def _user(self, seen: Seen) -> tuple[User, Base | None]:

@@ -40,7 +40,7 @@ class Gradient:
     def clear(self, arguments: Arguments) -> None:
         """Drop the gradient that the call replaces."""
         leaf = self.leaf.find(arguments)
-        if leaf is not None and self.changes:
+        if leaf is not None:
             leaf.grad = None
 
     def give(self, arguments: Arguments) -> None:
@@ -71,14 +71,14 @@ class Capture:
 
     def __post_init__(self) -> None:
         self._written = [p for p in self.places if p.written]
+        self._changing = [g for g in self.gradients if g.changes]
         given = (*self.results, *[g.output for g in self.gradients])
         self._outputs = [r for r in given if isinstance(r, Output)]
 
     def holds(self, call: Call) -> bool:
         """Would the function do the same now?"""
-        for guard in self.guards:
-            if not guard.holds():
-                return False
+        if not all(guard.holds() for guard in self.guards):
+            return False
         return all(gradient.holds(call.tensors) for gradient in self.gradients)
 
     def __call__(self, call: Call) -> Any:
@@ -91,7 +91,7 @@ class Capture:
         for place in self.places:
             if not place.current(arguments):
                 place.take(arguments)
-        for gradient in self.gradients:
+        for gradient in self._changing:
             gradient.clear(arguments)
         for place in self._written:
             place.spare(arguments)
@@ -102,14 +102,16 @@ class Capture:
 
     def first(self, call: Call) -> Any:
         """What the launches have left, where they just ran: gradients, and the results."""
-        for gradient in self.gradients:
+        for gradient in self._changing:
             gradient.give(call.tensors)
         return rebuilt(self.like, self._handed_out(call.tensors))
 
     def _handed_out(self, arguments: Arguments) -> Iterator[Any]:
-        made = {id(r): r.tensor() for r in self.results if isinstance(r, Output)}
+        made: dict[int, Tensor] = {}
         for result in self.results:
             if isinstance(result, Output):
+                if id(result) not in made:
+                    made[id(result)] = result.tensor()
                 yield made[id(result)]
             else:
                 yield arguments[result] if isinstance(result, int) else result
