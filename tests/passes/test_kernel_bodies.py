@@ -382,6 +382,26 @@ def test_indices_of_every_integer_dtype(dtype: DType, size: int) -> None:
         assert error_of(body, have) == max(codes)
 
 
+@pytest.mark.parametrize("dtype", INDICES)
+@pytest.mark.parametrize("size", [1, 3, 300])
+def test_places_of_every_integer_dtype(dtype: DType, size: int) -> None:
+    """The same, written to: what strays is added nowhere."""
+    named = {-size - 1, -size, -1, 0, 1, size - 1, size, 255, 1 << 31, (1 << 63) - size}
+    named |= {int(dtype.min), int(dtype.max)}
+    fits = sorted(n for n in named if dtype.min <= n <= dtype.max)
+    b = Body(size)
+    values, index = b.param(len(fits), dtype=I32), b.param(len(fits), dtype=dtype)
+    b.store(b.checks(values.scatter((size,), (~0,), index)), 0)
+    arrays: dict[int, Array] = {
+        0: np.arange(1, len(fits) + 1, dtype=np.int32),
+        1: np.array(fits, dtype.numpy),
+    }
+    for target in ("cpu", "emulated"):
+        _, have = run_kernel(b.record, target, arrays=arrays)
+        assert_same(outputs_in(b.record, have)[0], wanted(b.record, arrays)[0])
+        assert bool(error_of(b.record, have)) == any(not -size <= n < size for n in fits)
+
+
 def clip(n: int) -> int:
     return max(-(1 << 31), min(n, (1 << 31) - 1))
 
@@ -431,6 +451,23 @@ def test_an_index_is_checked_once_however_often_it_is_used() -> None:
     b.store(rows - along(top, rows), 0, 1)
     reports = [e for e in indexed(b.record).src if e.op is Ops.END and e.src[0].arg]
     assert [[r.arg.axis for r in e.src[1:]] for e in reports] == [[0]]
+
+
+def test_several_indices_are_reported_one_after_the_other() -> None:
+    """In one block of several threads, each over a loop of its own."""
+    b = Body(3)
+    index, places = b.param(40, dtype=I32), b.param(40, dtype=I32)
+    values = b.param(50).gather((~0,), index)
+    b.store(b.checks(b.checks(values).scatter((3,), (~0,), places)), 0)
+    arrays = arrays_for(b.record)
+    arrays[1] = np.arange(40, dtype=np.int32) % 3
+    arrays[0] = np.arange(40, dtype=np.int32)
+    for slot, stray, size in ((0, 50, 50), (1, -4, 3)):
+        bad = {k: x.copy() for k, x in arrays.items()}
+        bad[slot][7] = stray
+        _, have = run_kernel(b.record, "emulated", Opts(gpu=True, local={0: 3}), bad)
+        close(outputs_in(b.record, have), wanted(b.record, bad))
+        assert error_of(b.record, have) == 1 << 63 | size << 32 | stray & 0xFFFFFFFF
 
 
 def test_padding_around_a_gather_is_no_index() -> None:

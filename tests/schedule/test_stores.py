@@ -34,9 +34,10 @@ def test_one_read_is_cheaper_than_a_store() -> None:
     """exp(x) for two kernels: reading x twice moves less than storing and reading it back."""
     x = param(0, N, N)
     known = stores_of(*two_ways(x.exp()))
-    assert x.exp() not in known.stored
-    assert "computed again" in known.why[x.exp()]
+    assert x.exp() not in known.stored and x.exp() in known.again
     plan = schedule(two_ways(x.exp()), GPU)
+    assert plan.again == (f"EXP[{N}, {N}]: {known.why[x.exp()]}",)
+    assert "computed again:\n   " + plan.again[0] in plan.explain()
     assert len(plan.launches) == 2
     assert plan.moved_bytes == 2 * N * N * 4 + 2 * N * 4
 

@@ -487,7 +487,7 @@ def test_other_shapes_are_captured_again_and_kept() -> None:
     assert len(ran) == 4 and step.captures == 2
 
 
-def test_a_third_capture_says_what_changed() -> None:
+def test_a_third_kind_of_call_says_what_changed() -> None:
     @jit
     def step(x: Tensor, lr: float) -> Tensor:
         return x * lr
@@ -497,9 +497,20 @@ def test_a_third_capture_says_what_changed() -> None:
         for lr in (0.5, 0.25):
             for _ in range(3):
                 step(numbers(1), lr)
-    step(numbers(1), 0.125)
-    with pytest.warns(JitWarning, match="step is captured for the 3.*lr from 0.25 to 0.125"):
+    with pytest.warns(JitWarning, match="step is captured anew, for kind 3.*lr from 0.25 to 0.125"):
         step(numbers(1), 0.125)
+    with pytest.warns(JitWarning, match=r"x from f32 \(1,\) on \w+ to f32 \(2,\)"):
+        step(numbers(1, 2), 0.125)
+
+
+def test_captures_are_not_kept_for_ever() -> None:
+    step = jit(lambda x, by: x * by)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitWarning)
+        for by in range(70):
+            for _ in range(3 if by < 20 else 1):
+                assert step(numbers(2), by).tolist() == [2 * by]
+    assert sum(map(len, step._captures.values())) == 16 and len(step._rehearsed) == 64
 
 
 def test_zeros_with_signs_are_different_arguments() -> None:

@@ -21,6 +21,7 @@ REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that hol
 REGISTERS_EARLY = 16  # the same, while loads that were issued early are awaited
 SHARED_BESIDES = 1 << 10  # bytes of the warps' partial results, beside a row
 
+FULL = 1.125  # times a row's length that its threads may hold before fewer of them are better
 MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has room for them
 
 
@@ -198,6 +199,8 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     if local > 512:
         local = 1024 if n * words <= 32768 else 512
     local = min(local, pow2_at_most(aim.row_threads))
+    if local > 32 and _padded(n, local * v) > FULL * n and 3 * wide // 2 * local // 2 >= n:
+        local //= 2  # half as many threads waste less
     copies = -(-n // (local * v))
     carried = copies * v * words * streams  # registers of a row that stays
     fits = carried <= 96 and local * (REGISTERS_EARLY + carried) <= aim.target.registers_per_sm
@@ -223,14 +226,18 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     s.serial({axis: parts})
     step = threads * v * s.upcast[axis]
     room = min(200_000, aim.target.shared_optin_bytes - SHARED_BESIDES)
-    padded = -(-n // step) * step
-    keep = "shared" if held and padded * facts.widest_item() * streams <= room else "reg"
+    keep = "shared" if held and _padded(n, step) * facts.widest_item() * streams <= room else "reg"
     out.append(_finish(facts, aim, s, axis, held, streams, keep))
     small = _Sizes(facts)
     small.local[axis], small.vector[axis] = min(256, threads), 1
     small.serial()
     out.append(small.opts((axis, *_order(facts, axis)[1:]), blocks_per_sm=2))
     return out
+
+
+def _padded(n: int, step: int) -> int:
+    """n, up to whole steps."""
+    return -(-n // step) * step
 
 
 def _more_rows(

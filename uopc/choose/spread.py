@@ -75,9 +75,7 @@ class Climb:
     def digits(self, x: Shares) -> Digits:
         sizes = self.facts.sizes
         copies = tuple([u * v for u, v in zip(x.upcast, x.vector, strict=True)])
-        rest = [
-            -(-n // (c * k)) for n, c, k in zip(sizes, copies, x.local, strict=True)
-        ]
+        rest = [-(-n // (c * k)) for n, c, k in zip(sizes, copies, x.local, strict=True)]
         blocks = tuple([n if a in self.gridded else 1 for a, n in enumerate(rest)])
         serial = tuple([1 if a in self.gridded else n for a, n in enumerate(rest)])
         lanes = tuple([a for a in x.order if x.local[a] > 1])
@@ -172,6 +170,7 @@ class Climb:
 
     def opts(self, x: Shares) -> Opts:
         """The record of these digits."""
+
         def clean(row: tuple[int, ...]) -> dict[int, int]:
             return {a: n for a, n in enumerate(row) if n > 1}
 

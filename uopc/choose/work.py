@@ -27,7 +27,7 @@ COSTS = {
     **{Ops.DIV: 16, Ops.SQRT: 16, Ops.IDIV: 16, Ops.MOD: 16, Ops.NEG: 0},
 }
 WIDE_INTEGER = 3  # instructions of an operation on 64 bits, or on an element that is looked up
-FAR = 1 << 20  # stride in bytes of what is no affine function of an axis: another line each time
+FAR = 1 << 20  # stride in bytes of what is looked up along an axis: another line each time
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,7 @@ def work_of(facts: KernelFacts) -> Work:
             below, work = _between(u.src[:1], units)
             value = u.src[0]
             parts = value.src if value.op is Ops.TUPLE else (value,)
-            fused = (
-                u.arg.combine is Combine.ADD and value.op is Ops.MUL and value.dtype in FUSED
-            )
+            fused = u.arg.combine is Combine.ADD and value.op is Ops.MUL and value.dtype in FUSED
             units[u] = Unit(
                 *(Ops.REDUCE, _axes(u), closed, below, work),
                 values=len(parts),
@@ -148,15 +146,24 @@ def _memory(element: UOp) -> Memory:
     offset, itemsize = element.src[1], element.dtype.itemsize
     strides, widths = {}, {}
     for r in free(offset):
-        c = ix.coefficient(offset, r)
-        strides[r.arg.axis] = FAR if c is None else abs(c) * itemsize
-        if c == 1:
-            base = ix.substitute(offset, {r: ix.ZERO})
+        step = ix.coefficient(offset, r)
+        base = ix.substitute(offset, {r: ix.ZERO})
+        if step == 1:
             width = WIDEST_BYTES // itemsize
             while width > 1 and not ix.divides(width, base):
                 width //= 2
             widths[r.arg.axis] = width
+        elif step is None:
+            step = _first_step(ix.substitute(offset, {r: ix.index(1)}), base)
+        strides[r.arg.axis] = FAR if step is None else abs(step) * itemsize
     return Memory(itemsize, strides, widths, _axes(element))
+
+
+def _first_step(second: UOp, first: UOp) -> int | None:
+    """How far apart the first elements along an axis are, where that is one number: an axis that is
+    two for some access walks the inner one of them."""
+    terms, constant = ix.affine(ix.sub(second, first))
+    return None if terms else constant
 
 
 def _axes(u: UOp) -> Axes:

@@ -36,7 +36,8 @@ def hits(value: UOp, at: UOp, size: int) -> UOp:
     """Does a value name the element `at` (an index) of an axis of `size`?"""
     i = as_index(value)
     # in the bits of the value, if it has enough: as an index, at - value could need more
-    plain = i.src == (value,) and _fits(size, value.dtype) and _fits(-size, value.dtype)
+    lowest = -size if bounds(value)[0] < 0 else 0
+    plain = i.src == (value,) and _fits(size, value.dtype) and _fits(lowest, value.dtype)
 
     def named(element: UOp) -> UOp:
         pair = (value, UOp(Ops.CAST, (element,), value.dtype)) if plain else (i, element)

@@ -32,6 +32,7 @@ class Hazards:
         self.needs: dict[Group, set[Group]] = {
             g: {self.of[u] for u in stores.loads[g] if u in self.of} for g in stores.groups
         }
+        self._in_order = True  # does everything that a group needs stand before it by place?
         self._readers: dict[UOp, set[Group]] = defaultdict(set)
         for g in stores.groups:
             for u in stores.loads[g]:
@@ -51,7 +52,10 @@ class Hazards:
                 continue
             self.in_place[w] = old
             taken.add(old)
-            self.needs[self.of[w]] |= self._touching(old) - {self.of[w]}
+            mine = self.of[w]
+            before = self._touching(old) - {mine}
+            self.needs[mine] |= before
+            self._in_order &= all(g.place < mine.place for g in before)
 
     def _touching(self, old: UOp) -> set[Group]:
         writer = {self.of[old]} if old in self.of else set()
@@ -131,7 +135,7 @@ class Hazards:
             g = stack.pop()
             if g is early:
                 return True
-            if g not in seen:
+            if g not in seen and (g.place > early.place or not self._in_order):
                 seen.add(g)
                 stack += self.needs.get(g, ())
         return False

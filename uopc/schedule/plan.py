@@ -51,7 +51,8 @@ class Schedule:
     """Kernels in order.
 
     results: the place of each root.  arena_bytes: of temporaries.  refused: how often each reason
-    kept values apart.  least_bytes: every leaf read once, every result written once.
+    kept values apart.  least_bytes: every leaf read once, every result written once.  again: what
+    its readers compute again instead of reading it from memory, and why.
     """
 
     launches: tuple[Launch, ...]
@@ -59,6 +60,7 @@ class Schedule:
     arena_bytes: int
     refused: Counter[str] = field(repr=False)
     least_bytes: int = 0
+    again: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def moved_bytes(self) -> int:
@@ -66,7 +68,8 @@ class Schedule:
         return sum(k.reads + k.writes for k in self.launches)
 
     def explain(self) -> str:
-        """Each kernel with its bytes and the reason of every store, and what kept values apart."""
+        """Each kernel with its bytes and the reason of every store; what is not stored though
+        several kernels need it; what kept values apart."""
         lines = [
             f"{len(self.launches)} kernel{'s' * (len(self.launches) != 1)}, "
             f"{self.moved_bytes} bytes moved, "
@@ -75,6 +78,8 @@ class Schedule:
         for n, k in enumerate(self.launches):
             lines.append(f"{n}: {k.name}  reads {k.reads}, writes {k.writes} bytes")
             lines += [f"   {reason}" for reason in k.why]
+        if self.again:
+            lines += ["computed again:", *[f"   {reason}" for reason in self.again]]
         if self.refused:
             lines.append("kept apart:")
             lines += [f"   {n} x {reason}" for reason, n in self.refused.most_common()]
@@ -121,7 +126,8 @@ def schedule(
         launches.append(_launch(groups, flat or made[members[0]][0], at, stores, hazards))
     results = tuple([Leaf(u.arg.slot) if u.op is Ops.BUFFER else places[u] for u in asked])
     least = _least(stores, order)
-    return Schedule(tuple(launches), results, arena, grouping.refused, least)
+    again = tuple([_reason(u, stores) for u in anchors.sequence if u in stores.again])
+    return Schedule(tuple(launches), results, arena, grouping.refused, least, again)
 
 
 def _grouped(
@@ -158,7 +164,7 @@ def _launch(
     hazards: Hazards,
 ) -> Launch:
     stored = [m for g in groups for m in stores.needed[g] if m in stores.stored]
-    why = [f"{m.op}{list(m.shape)}: {stores.why[m]}" for m in stored]
+    why = [_reason(m, stores) for m in stored]
     why += [
         f"{m.op}{list(m.shape)} is not in place: {hazards.not_in_place[m]}"
         for m in stored
@@ -173,6 +179,10 @@ def _launch(
         sum(stores.known.nbytes[m] for m in stored),
         tuple(why),
     )
+
+
+def _reason(u: UOp, stores: Stores) -> str:
+    return f"{u.op}{list(u.shape)}: {stores.why[u]}"
 
 
 def _least(stores: Stores, order: Sequence[Group]) -> int:

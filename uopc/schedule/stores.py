@@ -21,8 +21,8 @@ RIDES = 1.3  # bytes that an operand of a product may read, against its own
 class Stores:
     """What is stored and what each group reads and computes.
 
-    stored: anchors with memory; needed: the members that a group computes, in order; loads: bytes
-    of what it reads; why: reasons by value.
+    stored: anchors with memory; again: those that their readers compute again; needed: the members
+    that a group computes, in order; loads: bytes of what it reads; why: reasons by value.
     """
 
     def __init__(self, grouping: Grouping) -> None:
@@ -32,6 +32,7 @@ class Stores:
         self.stored: set[UOp] = {
             u for u in self.known.sequence if u in self.known.roots or self.outside[u]
         }
+        self.again: set[UOp] = set()
         self._choose()
         self._resolved: dict[UOp, list[Leaf]] = {}
         self.needed = self._reached()
@@ -114,8 +115,9 @@ class Stores:
         if redo > CLEARLY * store:
             self.why[u] = f"stored: {store} bytes, {redo} to redo it"
             return
-        self.why[u] = f"computed again by {len(groups)}: {redo} bytes, {store} to store it"
+        self.why[u] = f"read by {len(groups)}, {redo} bytes, {store} to store it"
         self.stored.discard(u)
+        self.again.add(u)
         for g in groups:
             reads[g].discard(u)
             for x in need:

@@ -6,9 +6,10 @@ from it, and `core.Tensor` is all of them together.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 
@@ -67,8 +68,22 @@ class Base:
         return prod(self._u.shape)
 
 
-#: every tensor that somebody holds: an update must not change what they stand for
-live: WeakSet[Base] = WeakSet()
+#: to every tensor that somebody holds, by identity (a WeakSet would ask whether tensors are equal)
+_live: set[ref[Base]] = set()
+
+
+#: held where a tensor's graph is exchanged for another
+naming = threading.Lock()
+
+
+def note(tensor: Base) -> None:
+    """Count a new tensor among those that are held.  From any thread: sets change in one step."""
+    _live.add(ref(tensor, _live.discard))
+
+
+def everyone() -> list[Base]:
+    """Every tensor that somebody holds: an update must not change what they stand for."""
+    return [t for r in list(_live) if (t := r()) is not None]
 
 
 def wrap(u: UOp, first: T, *more: Base) -> T:
@@ -94,7 +109,7 @@ def fresh(kind: type[T], u: UOp, device: str, requires_grad: bool = False) -> T:
     """A tensor of this graph; nothing is checked."""
     made = object.__new__(kind)
     made._u, made.device, made._needs, made.grad = u, device, requires_grad, None
-    live.add(made)
+    note(made)
     return made
 
 

@@ -16,7 +16,7 @@ from uopc.errors import UsageError
 from uopc.runtime.buffer import Buffer
 from uopc.tensor import storage, watch
 from uopc.tensor.backward import Backward, check_gradient, copied, remember
-from uopc.tensor.base import Base, Operand, fresh, live, memory_of, wrap
+from uopc.tensor.base import Base, Operand, fresh, memory_of, naming, note, wrap
 from uopc.tensor.elementwise import Elementwise
 from uopc.tensor.engine import base_of, explain, read, realize, to_host
 from uopc.tensor.indexing import Indexing
@@ -66,7 +66,7 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         if watch.current is not None:
             watch.current.constant(array, memory)
         self.device, self._needs, self.grad = place, requires_grad, None
-        live.add(self)
+        note(self)
         if requires_grad:
             remember(self)
 
@@ -126,10 +126,10 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         old = memory_of(self._u)
         if old is not None and (leaf or not self.requires_grad):
             u = old.assign(u.reshape(old.shape)).reshape(self.shape)
-        self._u = u
-        self._needs = leaf or needs
-        if leaf:
-            remember(self)
+        with naming:
+            self._u, self._needs = u, leaf or needs
+            if leaf:
+                remember(self)
 
     # ---- devices
     def to(self, device: str | None) -> Self:
@@ -141,11 +141,11 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         place = storage.device_named(device)
         if place == self.device:
             return self
-        source = read(self)
         moved = storage.place(place, self.dtype, self.shape)
         held = memory_of(moved)
         assert held is not None
-        source.copy_to(storage.memory(held))
+        with storage.turn:
+            read(self).copy_to(storage.memory(held))
         result = fresh(type(self), moved, place, self.requires_grad and grad_enabled())
         if result.requires_grad:
             copied(result, self)

@@ -21,7 +21,7 @@ from uopc.schedule.normalise import canonical, reachable, structure
 from uopc.schedule.plan import Schedule, schedule
 from uopc.tensor import storage, watch
 from uopc.tensor.backward import collects, remember
-from uopc.tensor.base import Base, live
+from uopc.tensor.base import Base, everyone, naming
 from uopc.tensor.prepare import Prepared, target_of
 from uopc.uop.node import UOp, prod
 from uopc.uop.ops import Ops
@@ -36,28 +36,33 @@ def realize(*tensors: Base) -> None:
     """Compute the elements of these tensors, on their devices: one schedule for each device.
 
     A tensor then stands for its memory, or for a view of one; one that is computed and requires a
-    gradient keeps its graph, and the memory stands in for it wherever it is used.
+    gradient keeps its graph, and the memory stands in for it wherever it is used.  Any thread may
+    compute; one does at a time.
     """
-    for device in dict.fromkeys(t.device for t in tensors):
-        mine = [t for t in tensors if t.device == device]
-        mine += storage.companions.get(device, [])
-        _compute([base_of(t._u) for t in mine], device)
-        for t in mine:
-            _settle(t)
+    with storage.turn:
+        for device in dict.fromkeys(t.device for t in tensors):
+            mine = [t for t in tensors if t.device == device]
+            mine += storage.companions.get(device, [])
+            graphs = [t._u for t in mine]
+            _compute([base_of(u) for u in graphs], device)
+            for t, u in zip(mine, graphs, strict=True):
+                _settle(t, u)
 
 
 def read(tensor: Base) -> Buffer:
-    """The memory with a tensor's elements, in order, once they are there.
+    """The memory with a tensor's elements, in order, once they are there; to be called, and its
+    memory used, in one turn.
 
     Raises IndexError where an index was out of range on the way, JitError in a captured function.
     """
     if watch.current is not None:
         watch.current.reading("elements")
     realize(tensor)
-    if storage.located(tensor._u) is None:
-        _compute([tensor._u], tensor.device)
+    u = tensor._u
+    if storage.located(u) is None:
+        _compute([u], tensor.device)
     raise_errors(tensor.device)
-    held = storage.located(tensor._u)
+    held = storage.located(u)
     assert held is not None
     return storage.memory(held)
 
@@ -69,14 +74,16 @@ def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
     """
     if watch.current is not None:
         watch.current.reading("elements for the host")
-    realize(tensor)
-    raise_errors(tensor.device)
     views = []
-    u = tensor._u
-    while (held := storage.located(u)) is None:
-        views.append(u)
-        u = u.src[0]
-    array = storage.memory(held).numpy().reshape(u.shape)
+    with storage.turn:
+        u = tensor._u
+        _compute([base_of(u)], tensor.device)
+        _settle(tensor, u)
+        raise_errors(tensor.device)
+        while (held := storage.located(u)) is None:
+            views.append(u)
+            u = u.src[0]
+        array = storage.memory(held).numpy().reshape(u.shape)
     for view in reversed(views):
         if view.op is Ops.PERMUTE:
             array = array.transpose(view.arg)
@@ -177,7 +184,7 @@ def _with_dependents(roots: list[UOp], device: str) -> tuple[list[UOp], frozense
         if not versions:
             return roots, frozenset()
         if values is None:
-            values = [base_of(t._u) for t in list(live) if t.device == device]
+            values = [base_of(t._u) for t in everyone() if t.device == device]
         old = {u.src[0] for u in versions}
         old |= {held for u in old if (held := storage.located(u)) is not None}
         lazy = [u for u in values if storage.located(u) is None]
@@ -242,13 +249,14 @@ def _bind(
         storage.stand_in(value, root)
 
 
-def _settle(t: Base) -> None:
-    """The tensor of a realised value stands for its memory, or for a view of it."""
+def _settle(t: Base, u: UOp) -> None:
+    """The tensor of a realised graph u stands for its memory, or for a view of it; unless another
+    thread has given it a newer version since."""
     leaf = t.requires_grad and t.is_leaf  # type: ignore[attr-defined]  # of Backward, which Tensor has
     if t.requires_grad and not leaf:
         return
     views = []
-    u = t._u
+    graph = u
     while u.op in _VIEWED and u not in storage.becomes:
         views.append(u)
         u = u.src[0]
@@ -262,7 +270,8 @@ def _settle(t: Base) -> None:
         elif passes:  # the memory of a leaf: without the DETACH gradients would come to it
             value = value.detach()
         passes = passes or collects(value)
-    if value is not t._u:
-        t._u = value
-        if leaf:
-            remember(t)
+    with naming:
+        if value is not graph and t._u is graph:
+            t._u = value
+            if leaf:
+                remember(t)

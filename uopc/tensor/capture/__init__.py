@@ -15,13 +15,12 @@ Python for each of them, on cuda as one graph.
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from uopc.tensor import watch
+from uopc.tensor import storage, watch
 from uopc.tensor.capture.calls import Call, Key, call_of, changes, parts_of
 from uopc.tensor.capture.places import StaleError
 from uopc.tensor.capture.recorder import Rehearsal
@@ -30,10 +29,10 @@ from uopc.tensor.capture.replaying import Capture
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: captures from this one on come with a warning, since each costs what a compilation costs
+#: kinds of calls from this one on come with a warning, since each costs what a compilation costs
 _WARN_FROM = 3
-#: captures that one function keeps; the oldest goes first
-_KEPT = 16
+#: captures, and kinds of calls, that one function keeps; the oldest goes first
+_KEPT, _KINDS_KEPT = 16, 64
 
 
 class JitWarning(UserWarning):
@@ -49,19 +48,18 @@ class Jit(Generic[P, R]):
         self._name = getattr(function, "__qualname__", repr(function))
         self._rehearsed: dict[Key, Rehearsal] = {}
         self._captures: dict[Key, list[Capture]] = {}
-        self._lock = threading.RLock()
         self._last: dict[str, str] | None = None
-        self.captures = 0
+        self._kinds = self.captures = 0
 
     def __get__(self, holder: Any, kind: type | None = None) -> Any:
         """A method of the holder."""
         return self if holder is None else MethodType(self, holder)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if watch.current is not None:  # inside of another capture: part of it
-            return self._function(*args, **kwargs)
-        call = call_of(args, kwargs)
-        with self._lock:
+        with storage.turn:
+            if watch.current is not None:  # inside of another capture: part of it
+                return self._function(*args, **kwargs)
+            call = call_of(args, kwargs)
             captures = self._captures.get(call.key, [])
             for capture in captures:
                 if capture.holds(call):
@@ -74,41 +72,50 @@ class Jit(Generic[P, R]):
 
     def forget(self) -> None:
         """Drop every capture, and the memory that they hold."""
-        with self._lock:
+        with storage.turn:
             self._rehearsed.clear()
             self._captures.clear()
 
     def _as_ever(self, call: Call) -> Any:
-        """Run the function, and record it where it has run before."""
+        """Run the function, and record it where it has run like this before."""
         rehearsal = self._rehearsed.get(call.key)
         if rehearsal is None:
             result, self._rehearsed[call.key] = rehearse(self._name, self._function, call)
+            self._drop_oldest()
+            self._new_kind(call)
             return result
         result, capture = record(self._name, self._function, call, rehearsal)
         if capture is not None:
+            again = call.key in self._captures
             self._captures.setdefault(call.key, []).append(capture)
-            if not capture.fixed:  # those are soon replaced, through no fault of the caller
-                self._count(call)
+            self.captures += 1
+            if again and not capture.fixed:  # those are soon replaced, at no fault of the caller
+                self._new_kind(call)
+            self._drop_oldest()
         return result
 
-    def _count(self, call: Call) -> None:
-        """Note a new capture; say so where there are many."""
-        self.captures += 1
-        while sum(map(len, self._captures.values())) > _KEPT:
-            oldest = next(iter(self._captures))
-            self._captures[oldest].pop(0)
-            if not self._captures[oldest]:
-                del self._captures[oldest], self._rehearsed[oldest]
+    def _new_kind(self, call: Call) -> None:
+        """Note another kind of call; say what differs where there are many."""
+        self._kinds += 1
         parts = parts_of(self._function, call)
         before, self._last = self._last, parts
-        if self.captures >= _WARN_FROM and before is not None:
+        if self._kinds >= _WARN_FROM and before is not None:
             changed = changes(before, parts) or "something that it closes over"
             warnings.warn(
-                f"{self._name} is captured for the {self.captures}th time: {changed} changed. "
-                "What changes from call to call should be a tensor of one shape.",
+                f"{self._name} is captured anew, for kind {self._kinds} of calls: {changed} "
+                "changed. What changes from call to call should be a tensor of one shape.",
                 JitWarning,
                 stacklevel=4,
             )
+
+    def _drop_oldest(self) -> None:
+        while sum(map(len, self._captures.values())) > _KEPT:
+            oldest = next(iter(self._captures))
+            self._captures[oldest][:1] = []
+            if not self._captures[oldest]:
+                del self._captures[oldest]
+        while len(self._rehearsed) > _KINDS_KEPT:
+            del self._rehearsed[next(iter(self._rehearsed))]
 
 
 def jit(function: Callable[P, R]) -> Jit[P, R]:
@@ -130,7 +137,7 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
 
     Raises JitError where the function reads a value, makes tensors of data that differ from call to
     call, computes on two devices, or returns what is no tensor.  Warns (JitWarning) with what
-    changed, where it is captured for the third time and more.
+    changed, from the third kind of calls on.
     """
     return Jit(function)
 

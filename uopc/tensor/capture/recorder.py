@@ -21,7 +21,7 @@ from uopc.runtime.executor import Arguments, Launcher
 from uopc.runtime.graph import Copy, Launch, Work
 from uopc.schedule.normalise import reachable
 from uopc.tensor import storage
-from uopc.tensor.base import Base, live
+from uopc.tensor.base import Base, everyone
 from uopc.tensor.engine import base_of, realize
 from uopc.uop.node import UOp, here, toposort
 from uopc.uop.ops import Ops
@@ -138,7 +138,7 @@ class Recorder(Rehearsal):
         self.met: set[UOp] = set()
         self.fixed: set[UOp] = set()
         self._rehearsed, self._aside = rehearsed, False
-        self.seen = {id(t): _seen(t) for t in list(live)}
+        self.seen = {id(t): _seen(t) for t in everyone()}
         for found in list(self.seen.values()):
             leaf = found.tensor()
             if leaf is not None and leaf.grad is not None and id(leaf.grad) in self.seen:

@@ -17,7 +17,7 @@ from uopc.errors import JitError
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.graph import Replay
 from uopc.tensor import storage
-from uopc.tensor.base import Base, fresh, live, memory_of
+from uopc.tensor.base import Base, everyone, fresh, memory_of
 from uopc.tensor.capture import places
 from uopc.tensor.capture.calls import Call, rebuilt, results_of
 from uopc.tensor.capture.places import Output, Place, User
@@ -37,7 +37,7 @@ def rehearse(name: str, function: Callable[..., Any], call: Call) -> tuple[Any, 
     """
     _check_leaves(name, call)
     heard = Rehearsal(name)
-    before = {id(t): weakref.ref(t) for t in live}
+    before = {id(t): weakref.ref(t) for t in everyone()}
     with listening(heard):
         result = function(*call.args, **call.kwargs)
         made = _detached(
@@ -315,11 +315,11 @@ def _check_leaves(name: str, call: Call) -> None:
 
 def _own_memories(tensors: Sequence[Tensor]) -> None:
     """Give each argument a memory that no other tensor shares, and compute updates that are due."""
-    realize(*tensors, *[t for t in list(live) if _due(t)])
+    realize(*tensors, *[t for t in everyone() if _due(t)])
     for t in tensors:
         places.give_memory(t)
     holders: dict[UOp, set[int]] = {}
-    for other in list(live):
+    for other in everyone():
         node = home(other._u)
         if node is not None:
             holders.setdefault(node, set()).add(id(other))
