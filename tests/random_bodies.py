@@ -229,14 +229,30 @@ class BodyBuilder:
             return self.rng.choice(fits)
         return memory_of(self.parameter(v.node.shape, v.node.dtype))
 
+    def with_sums(self, v: Value) -> Value:
+        """v, or its maximum with that of a parameter along other axes, which may be overwritten."""
+        rows = [
+            u
+            for u in self.leaves
+            if u.node.dtype is v.node.dtype and set(u.axes) > set(v.axes) and self.chance(70)
+        ]
+        if not rows or self.chance(40):
+            return v
+        row = self.rng.choice(rows)
+        whole = (*v.axes, *(a for a in row.axes if a not in v.axes))
+        top = self.seen(row, whole).reduce(Combine.MAX, len(whole) - len(v.axes))
+        self.mapped[top] = tuple(a if self.sizes[a] > 1 else -1 for a in whole)
+        return Value(v.node.maximum(top), v.axes)
+
     def case(self) -> BodyCase:
         rng = self.rng
         for _ in range(rng.choice((1, 2, 2, 3, 3, 4))):
             fits = [n for n in SIZES if n * prod(self.sizes) <= MOST_ELEMENTS]
             self.sizes.append(rng.choice(fits))
         values = []
+        dtype = rng.choice(DTYPES)
         for _ in range(rng.choice((1, 2, 2, 3))):
-            dtype = rng.choice(DTYPES)
+            dtype = rng.choice(DTYPES) if self.chance(40) else dtype
             values.append(self.value(self.some_axes(), dtype, rng.randint(1, 4)))
         return self.stored(values)
 
@@ -245,7 +261,7 @@ class BodyBuilder:
         outputs: list[Output] = []
         axes = dict(self.mapped)
         taken: set[int] = set()
-        for v in values:
+        for v in map(self.with_sums, values):
             node, memory = v.node, None
             mine = self.plain(v) if self.chance(60) else None
             if mine is not None and mine.arg.slot not in taken:

@@ -1,4 +1,4 @@
-"""What the model of cycles counts: loads and their width, turns of the pipe, recomputation, registers."""
+"""What the model of cycles counts: loads, turns of the pipe, recomputation, registers."""
 
 from __future__ import annotations
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from tests.choose.test_gpu import BODIES, chains, facts
-from tests.kernels import param
+from tests.kernels import param, product
 from tests.random_kernels import random_case
 from uopc.choose.cpu import THREAD_WORK, rank
 from uopc.choose.facts import LONGEST_CHAIN
 from uopc.dtype import dtypes
 from uopc.opts import Opts
-from uopc.pipeline import lower
+from uopc.pipeline import compile, lower
+from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
 
@@ -61,6 +63,39 @@ def test_sums_have_accumulators_of_a_register_row(dtype: object, lanes: int) -> 
 def test_a_product_has_a_register_tile() -> None:
     opts = rank(facts(BODIES["big-product"]))[0]
     assert dict(opts.upcast) and dict(opts.vector)
+
+
+def by_transposed(m: int, n: int, k: int) -> UOp:
+    """(m, k) by (n, k) transposed: both are contiguous along k."""
+    a = param(0, m, k).reshape((m, 1, k)).expand((m, n, k))
+    b = param(1, n, k).reshape((1, n, k)).expand((m, n, k))
+    return (a * b).reduce(Ops.ADD, 1)
+
+
+def test_a_product_along_k_has_a_row_of_sums_for_each_output() -> None:
+    body = by_transposed(64, 128, 256)
+    (opts,) = rank(facts(body))[:1]
+    assert dict(opts.vector) == {2: 8} and dict(opts.upcast) == {0: 4, 1: 2}
+    kernel = compile(body, target="cpu")
+    assert "acc1[64]" in kernel.source and "#pragma GCC unroll 1\n" in kernel.source
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, (n, 256)).astype(np.float32) for n in (64, 128))
+    np.testing.assert_array_equal(kernel(a, b), a @ b.T)
+
+
+def test_products_are_spread_over_threads_where_that_pays() -> None:
+    assert rank(facts(by_transposed(64, 128, 256)))[0].thread is None
+    assert rank(facts(by_transposed(512, 512, 512)))[0].thread == 0
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (5, 3, 7), (64, 10, 128), (33, 1000, 9), (7, 2, 1000)]
+)
+def test_products_of_any_shape_lower(sizes: tuple[int, int, int]) -> None:
+    for body in (by_transposed(*sizes), product(*sizes)):
+        f = facts(body)
+        for opts in rank(f):
+            lower(f.root, opts)
 
 
 def test_elementwise_work_is_a_plain_loop() -> None:

@@ -156,7 +156,7 @@ def test_a_row_that_is_walked_again_stays_in_registers() -> None:
 
 def test_a_product_has_a_register_tile() -> None:
     opts = first(BODIES["big-product"])
-    assert dict(opts.upcast)[0] > 1 and dict(opts.upcast)[1] > 1
+    assert all(dict(opts.upcast).get(a, 1) * dict(opts.vector).get(a, 1) > 1 for a in (0, 1))
 
 
 # ---- what holds for all

@@ -42,12 +42,14 @@ from uopc.opts import Opts
 from uopc.passes.rangeify import rangeify_kernel
 from uopc.passes.share import axes_of, reduced_axes, share
 from uopc.pipeline import Kernel, compile_kernel, lower
+from uopc.render.emulate import render_emulated
+from uopc.runtime.program import Program
 from uopc.uop.node import UOp, buffer, memory, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, Ops, ReportArg
 from uopc.uop.oracle import evaluate, run
 from uopc.uop.spec import Stage, check
-from uopc.uop.text import show
+from uopc.uop.text import parse, show
 
 ONE_BLOCK = Opts(gpu=True, local={0: 64, 1: 10}, lanes=(1, 0))
 OPTS: dict[str, list[Opts]] = {
@@ -120,6 +122,21 @@ def test_emulated_and_checked(name: str, opts: Opts) -> None:
     close(outputs_in(body, have), wanted(body, arrays_for(body)))
     assert error_of(body, have) == 0
     assert len(kernel.steps) == (2 if dict(opts.blocks) else 1)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled(1)"])
+@pytest.mark.parametrize(("name", "opts"), each_mapping())
+def test_plain_text_in_any_order_of_warps(name: str, opts: Opts, order: str) -> None:
+    """No barrier is missing that the order of warps would show."""
+    body = KERNELS[name]()
+    kernel, checked = run_kernel(body, "emulated", opts)
+    have = filled(body, arrays_for(body))
+    have |= {p.arg.slot: np.empty(p.arg.shape, p.dtype.numpy) for p in kernel.partials}
+    for step in kernel.steps:
+        source = render_emulated(step.program, step.source.name, check=False, order=order)
+        Program(source)(*(have[p.slot] for p in source.params))
+    for got, want in zip(outputs_in(body, have), outputs_in(body, checked), strict=True):
+        assert_same(got, want)
 
 
 @pytest.mark.parametrize("target", ["emulated", "cpu"])
@@ -567,8 +584,6 @@ def test_the_spec_wants_a_word_of_u64() -> None:
 
 
 def test_a_report_prints_and_parses() -> None:
-    from uopc.uop.text import parse
-
     root = rangeify_kernel(gather_body(I32, 10, 4).record)
     assert "STORE[report]" in show(root) and parse(show(root)) is root
 
@@ -624,6 +639,13 @@ def test_random_kernels_on_an_emulated_gpu(rng: random.Random) -> None:
 @given(DRAWN)
 def test_random_kernels_on_a_cpu(rng: random.Random) -> None:
     check_case(random_body(rng), rng, "cpu")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nvrtc_takes_random_kernels_and_registers_suffice(seed: int) -> None:
+    for step in compile_kernel(random_body(random.Random(seed)).body, "sm_90a").steps:
+        used = step.cubin.resources
+        assert not used.spills and not used.stack_bytes and not used.remarks, (step.opts, used)
 
 
 @pytest.mark.parametrize("target", ["emulated", "cpu"])

@@ -15,6 +15,7 @@ from tests.schedule.execute import CPU, GPU, TIGHT, WAYS, assert_right, assert_r
 from tests.schedule.graphs import CanonicalCase, random_case
 from tests.schedule.mutants import computed_again
 from uopc.errors import OutOfRangeError
+from uopc.kernel import KernelBody
 from uopc.runtime.executor import raise_errors
 from uopc.schedule.anchors import Anchors
 from uopc.schedule.group import Grouping
@@ -123,6 +124,7 @@ def test_random_graphs_reach_what_they_are_for() -> None:
                 "a pair of values": "ARGMAX" in combines,
                 "contents that are kept": bool(case.kept),
                 "an update in place": any(isinstance(p, Leaf) for p in plan.results),
+                "an update beside a reader": any(_beside_a_reader(k.body) for k in plan.launches),
                 "an update that is not": "is not in place" in plan.explain(),
                 "a batch": any(len(k.places) > 1 for k in plan.launches),
                 "memory used again": plan.arena_bytes > 0,
@@ -133,6 +135,16 @@ def test_random_graphs_reach_what_they_are_for() -> None:
         )
     assert all(reached.values()), reached
     assert {"f64", "f32", "bf16", "f16", "i32", "i64", "bool"} <= reached.keys()
+
+
+def _beside_a_reader(body: KernelBody) -> bool:
+    """Does one output overwrite what another one reads?"""
+    return any(
+        o.memory in toposort(other.value)
+        for o in body.outputs
+        for other in body.outputs
+        if other is not o
+    )
 
 
 # ---- what a kernel is

@@ -210,6 +210,8 @@ class Value:
 
     def gather(self, axis: int, index: Value) -> Value:
         def f(a: Array, _: Any) -> Array:
+            if index.ndim != a.ndim:
+                raise Refused("other ranks")
             axes = axis % a.ndim
             sizes = tuple(
                 slice(None) if d == axes else slice(0, n) for d, n in enumerate(index.shape)
@@ -223,6 +225,8 @@ class Value:
 
     def scatter_add(self, axis: int, index: Value, src: Value) -> Value:
         """Through the transpose of reading, added to this value."""
+        if not index.ndim == src.ndim == self.ndim:
+            raise Refused("other ranks")
         axes = axis % self.ndim
         grid = list(np.indices(index.shape))
         grid[axes] = index.array.astype(np.int64) % self.shape[axes]
@@ -683,6 +687,8 @@ class Value:
     def matmul(self, other: Value) -> Value:
         a, b = self.now(), other.now()
         dtype = rules.promote(a.dtype, b.dtype)
+        if dtype.storage:
+            raise Refused("fp8 is storage")
         a, b = a.cast(dtype), b.cast(dtype)
         if dtype is dtypes.bool:
             return Value.of(np.asarray(a.array @ b.array))
@@ -906,6 +912,8 @@ def _tame(a: Array) -> Array:
 
 
 def _exact_sum(a: Array, axis: Any, keepdim: bool) -> Array:
+    if axis == () or not a.ndim:
+        return a  # over no axes nothing is added, not even +0
     _exact(a)
     wide = a.astype(np.float64)
     _exact(np.asarray(np.sum(np.abs(wide), axis, keepdims=keepdim)))

@@ -43,7 +43,7 @@ class World:
 
     # ---- the program
     def body(self, *arguments: Tensor) -> list[Tensor]:
-        made = []
+        made: list[Tensor] = []
         for line in self.program:
             made += self.line(Random(line), [*arguments, *made])
         return made

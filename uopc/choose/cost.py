@@ -28,6 +28,7 @@ DRAM_BYTES = 15  # the same, from memory
 L2_SIZE = 32 << 20  # bytes that stay in L2 from one kernel to the next
 START = 570  # cycles until a block runs, and of its end
 FETCH = 0.45  # cycles an instruction that runs for the first time
+TURN = 2  # cycles that a turn of the pipe takes a warp that is alone
 OVERLAP = 0.7  # of the smaller bound that the larger one does not hide
 LOOP = 4  # instructions of a loop's turn
 RAGGED = 1.25  # times the cycles, where the last block of an axis is not full
@@ -155,7 +156,8 @@ class _Thread:
             mine * e.fetched / L2_BYTES,
             self.model.from_memory / on.sms / DRAM_BYTES,
         )
-        chain = (START + e.latency + e.issue + FETCH * e.code) * -(-mine // held)
+        alone = e.latency + e.issue + TURN * e.pipe + FETCH * e.code
+        chain = (START + alone) * -(-mine // held)
         e.cycles = max(throughput, chain) + OVERLAP * min(throughput, chain)
         if any(n > 1 and n * self._inner(a) != d.sizes[a] for a, n in enumerate(d.blocks)):
             e.cycles *= RAGGED

@@ -15,7 +15,7 @@ from uopc.opts import Opts
 from uopc.uop.ops import Combine
 
 THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
-PRODUCT_WORK = 1 << 22  # the same, multiply-adds of a product: tens of them take a nanosecond
+PRODUCT_WORK = 1 << 24  # the same, multiply-adds of a product: about half a millisecond
 VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
 COLUMNS = 512  # accumulators of a strided reduction: whole cache lines of each row, all in L1
 

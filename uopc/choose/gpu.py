@@ -1,8 +1,9 @@
 """Ranked Opts for a GPU kernel, from sizes and strides alone.  INDEXED -> list of Opts.
 
-Five shapes of work: elementwise; rows (the reduced axis is contiguous); columns (it is strided); a
-sum of products; anything else.  The figures behind the numbers: note 0003.  Nothing is compiled
-here; `compile` takes the next candidate where one spills.
+Four shapes of work: elementwise; rows (the reduced axis is contiguous); columns (it is strided);
+and whatever serves several results with one load or has several reduced axes, such as products and
+kernels that fuse them, which a model of costs spreads (`choose/spread.py`).  The figures behind the
+numbers here: note 0003.  Nothing is compiled; `compile` takes the next candidate where one spills.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from uopc.target import Target
 MOST_COPIES = 16  # register copies of one axis
 MOST_TURNS = 12  # round all axes; four are usual
 GAIN = 0.005  # of the cycles that a move must save
-STARTS = 4
+STARTS = 4  # that are followed down, the best ones; more seldom find better
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,13 @@ class Climb:
         self.seen: dict[Shares, Estimate] = {}
 
     def cycles(self, x: Shares) -> float:
-        """What the model says of x; a huge number where it cannot be built."""
+        """What the model says of x; inf where it cannot be built."""
         if x not in self.seen:
             self.seen[x] = self.model.estimate(self.digits(x))
         return self.seen[x].cycles
 
     def digits(self, x: Shares) -> Digits:
+        """What the model asks for: the rest of an axis is blocks, or a loop where that must be."""
         sizes = self.facts.sizes
         copies = tuple([u * v for u, v in zip(x.upcast, x.vector, strict=True)])
         rest = [-(-n // (c * k)) for n, c, k in zip(sizes, copies, x.local, strict=True)]
@@ -155,7 +156,7 @@ class Climb:
         for x in contiguous:
             order = (x, *(a for a in reversed(self.axes) if a != x))
             start = Shares(ones, ones, ones, order)
-            start = start.with_("local", x, min(32, pow2_at_least(sizes[x])))
+            start = start.with_("local", x, min(32, self.most_threads, pow2_at_least(sizes[x])))
             yield start
             held = start
             for a in inner:

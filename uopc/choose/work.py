@@ -1,4 +1,4 @@
-"""What one thread does, whatever its share: the loads, reductions and stores of a kernel, condensed.
+"""What a thread does, whatever its share: loads, reductions and stores of a kernel, condensed.
 
 A unit is a LOAD of memory, a REDUCE, or the STOREs that close the same axes.  It knows the axes
 that it varies with, the operations between it and the units below, and how its memory is laid out.

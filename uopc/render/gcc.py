@@ -1,4 +1,4 @@
-"""Sums of which gcc 12 at -O3 makes wrong or slow code, so that native C can be written otherwise."""
+"""Sums of which gcc 12 at -O3 makes wrong or slow code, so that native C avoids them."""
 
 from __future__ import annotations
 

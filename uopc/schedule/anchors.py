@@ -183,7 +183,8 @@ class Anchors:
 
     def _updates_last(self, anchors: list[UOp]) -> list[UOp]:
         """A topological order in which an update waits for all that does not need it: the readers
-        of the old contents come first."""
+        of the old contents come first.  So does a sum of partial sums (`uopc/schedule/partial.py`):
+        the rows that these may join come first."""
         users: dict[UOp, list[UOp]] = defaultdict(list)
         missing: dict[UOp, int] = {}
         for v in anchors:
@@ -194,7 +195,7 @@ class Anchors:
             for u in needs:
                 users[u].append(v)
         rank = {v: k for k, v in enumerate(anchors)}
-        ready = [(v.op is Ops.ASSIGN, rank[v]) for v in anchors if not missing[v]]
+        ready = [(_is_late(v), rank[v]) for v in anchors if not missing[v]]
         heapq.heapify(ready)
         out: list[UOp] = []
         while ready:
@@ -203,7 +204,7 @@ class Anchors:
             for w in users[v]:
                 missing[w] -= 1
                 if not missing[w]:
-                    heapq.heappush(ready, (w.op is Ops.ASSIGN, rank[w]))
+                    heapq.heappush(ready, (_is_late(w), rank[w]))
         return out
 
     # ---- what they read
@@ -303,6 +304,11 @@ class Anchors:
 def cost(u: UOp) -> int:
     """Operations of one element of a node alone."""
     return 0 if u.op in VIEWS else COSTS.get(u.op, 1)
+
+
+def _is_late(v: UOp) -> bool:
+    """May v wait for what does not need it?"""
+    return v.op is Ops.ASSIGN or (v.op is Ops.REDUCE and v.src[0].op is Ops.REDUCE)
 
 
 def _factors(u: UOp) -> Leaf:

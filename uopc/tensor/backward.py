@@ -75,7 +75,7 @@ def copied(result: Base, source: Base) -> None:
 
 
 def collects(u: UOp) -> bool:
-    """Whether a node is the value of a leaf, or a copy from another device: gradients come to it."""
+    """Whether gradients come to a node: the value of a leaf, or a copy from another device."""
     return u in _leaves or u in _copies
 
 

@@ -185,7 +185,9 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
     def item(self) -> bool | int | float:
         """Its only element.  Raises UsageError where it has more, or none."""
         if self.size != 1:
-            raise UsageError(f"item at {here()}: wants one element, shape {self.shape} has more")
+            raise UsageError(
+                f"item at {here()}: wants one element, shape {self.shape} has {self.size}"
+            )
         return _number(self.numpy().reshape(()), self.dtype)
 
     def tolist(self) -> Any:
@@ -216,6 +218,10 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
             )
         return int(self.item())
 
+    def __format__(self, spec: str) -> str:
+        """Its only element by a format such as .3f; without one as `repr` shows it."""
+        return format(self.item(), spec) if spec else repr(self)
+
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("a tensor without axes has no len()")
@@ -243,6 +249,43 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         return f"Tensor({text}, {about})"
 
 
+    # ---- copies by copy and pickle: of the value, not of what it was computed from
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles its elements and its device.  Raises UsageError for a computed tensor that
+        requires a gradient."""
+        self._check_copied("pickle")
+        about = self.shape, self.dtype.name, self.device, self.requires_grad
+        return _unpickled, (self.numpy().tobytes(), *about)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """A tensor of its own, a leaf where this one is, with a copy of its gradient.  Raises
+        UsageError for a computed tensor that requires a gradient."""
+        self._check_copied("copy")
+        made = fresh(type(self), self._u.detach() if self.requires_grad else self._u, self.device)
+        if self.requires_grad:
+            made.requires_grad_()
+        if self.grad is not None:
+            made.grad = fresh(type(self), self.grad._u, self.grad.device)
+        return made
+
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
+    def _check_copied(self, what: str) -> None:
+        if not self.is_leaf:
+            raise UsageError(
+                f"{what} at {here()}: a tensor (shape {self.shape}) that was computed from leaves "
+                "would lose its history. Use .detach(), or .clone() to go on with it."
+            )
+
+
+def _unpickled(
+    elements: bytes, shape: tuple[int, ...], dtype: str, device: str, requires_grad: bool
+) -> Tensor:
+    array = np.frombuffer(elements, getattr(dtypes, dtype).numpy).reshape(shape)
+    return Tensor(array, device=device, requires_grad=requires_grad)
+
+
 # ---- data from outside
 def _number(array: np.ndarray[Any, np.dtype[Any]], dtype: DType) -> bool | int | float:
     value = array[()]
@@ -268,13 +311,18 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray[Any, np.dtype[Any]]:
 
 def _of_numbers(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, np.dtype[Any]], DType]:
     """Python's numbers, perhaps in lists, and the dtype that they have by themselves."""
+    first = _first(data)
+    if isinstance(first, Base):
+        raise UsageError(
+            f"Tensor at {here()}: of a list of Tensors? stack(...) or cat(...) joins them where "
+            "they are, and gradients pass."
+        )
     try:
         array = np.asarray(data)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"Tensor at {here()}: lists of numbers of equal lengths: {error}"
         ) from None
-    first = _first(data)
     if isinstance(first, np.generic):
         return array, from_numpy(array.dtype)
     if array.size == 0:

@@ -784,11 +784,17 @@ def _choices(condition: Base, x: Operand, y: Operand) -> tuple[UOp, UOp, UOp]:
     return a, b, broadcast(condition._u, shape)
 
 
-def maximum(x: T, y: Operand) -> T:
-    """The larger of each pair; NaN wins, and -0 < +0."""
-    return _binary("maximum", Ops.MAX, x, y)
+def maximum(x: T | Operand, y: T | Operand) -> T:
+    """The larger of each pair, of which one is a tensor; NaN wins, and -0 < +0."""
+    return _of_either("maximum", Ops.MAX, x, y)
 
 
-def minimum(x: T, y: Operand) -> T:
-    """The smaller of each pair; NaN wins, and -0 < +0."""
-    return _binary("minimum", Ops.MIN, x, y)
+def minimum(x: T | Operand, y: T | Operand) -> T:
+    """The smaller of each pair, of which one is a tensor; NaN wins, and -0 < +0."""
+    return _of_either("minimum", Ops.MIN, x, y)
+
+
+def _of_either(what: str, op: Ops, x: T | Operand, y: T | Operand) -> T:
+    a, b = operands(what, x, y)  # raises where neither is a tensor
+    first, *more = [t for t in (x, y) if isinstance(t, Base)]
+    return wrap(alu(op, a, b), cast("T", first), *more)

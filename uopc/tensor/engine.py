@@ -41,12 +41,17 @@ def realize(*tensors: Base) -> None:
     """
     with storage.turn:
         for device in dict.fromkeys(t.device for t in tensors):
-            mine = [t for t in tensors if t.device == device]
-            mine += storage.companions.get(device, [])
-            graphs = [t._u for t in mine]
-            _compute([base_of(u) for u in graphs], device)
-            for t, u in zip(mine, graphs, strict=True):
-                _settle(t, u)
+            _realized([t for t in tensors if t.device == device], device)
+
+
+def _realized(tensors: Sequence[Base], device: str) -> list[UOp]:
+    """The graphs of tensors of one device, which are computed now; in one's turn."""
+    mine = [*tensors, *storage.companions.get(device, ())]
+    graphs = [t._u for t in mine]
+    _compute([base_of(u) for u in graphs], device)
+    for t, u in zip(mine, graphs, strict=True):
+        _settle(t, u)
+    return graphs
 
 
 def read(tensor: Base) -> Buffer:
@@ -57,14 +62,14 @@ def read(tensor: Base) -> Buffer:
     """
     if watch.current is not None:
         watch.current.reading("elements")
-    realize(tensor)
-    u = tensor._u
-    if storage.located(u) is None:
-        _compute([u], tensor.device)
-    raise_errors(tensor.device)
-    held = storage.located(u)
-    assert held is not None
-    return storage.memory(held)
+    with storage.turn:
+        u = _realized([tensor], tensor.device)[0]
+        if storage.located(u) is None:
+            _compute([u], tensor.device)
+        raise_errors(tensor.device)
+        held = storage.located(u)
+        assert held is not None
+        return storage.memory(held)
 
 
 def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
@@ -76,9 +81,7 @@ def to_host(tensor: Base) -> np.ndarray[Any, np.dtype[Any]]:
         watch.current.reading("elements for the host")
     views = []
     with storage.turn:
-        u = tensor._u
-        _compute([base_of(u)], tensor.device)
-        _settle(tensor, u)
+        u = _realized([tensor], tensor.device)[0]
         raise_errors(tensor.device)
         while (held := storage.located(u)) is None:
             views.append(u)

@@ -16,7 +16,7 @@ from uopc.tensor.elements import read_items, signed, write_items
 from uopc.tensor.elementwise import Elementwise
 from uopc.tensor.keys import check_not_empty, leaf, plain, read_key
 from uopc.tensor.movement import insert_axis, positions
-from uopc.tensor.promote import broadcast_shapes, scalar, storable
+from uopc.tensor.promote import broadcast_shapes, scalar, storable, tensor_of
 from uopc.tensor.reduce import wide
 from uopc.uop.node import Shape, UOp, here, prod
 from uopc.uop.numbers import Array
@@ -184,6 +184,7 @@ def _gathered(u: UOp, index: UOp, axis: int) -> UOp:
 
 def _same_rank(x: Base, index: Base, axis: int, what: str) -> int:
     """The axis from the front, of integers of as many axes as x."""
+    tensor_of(index, what)
     if not index.dtype.is_data_int or index.ndim != x.ndim or not x.ndim:
         raise UsageError(
             f"{what} at {here()}: wants integers of as many axes as shape {x.shape}, at least one; "

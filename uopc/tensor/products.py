@@ -11,13 +11,13 @@ at the end.  Integers wrap in their dtype.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
 from uopc.tensor.base import Base, axes_of, axis_of, wrap
 from uopc.tensor.movement import move_axes
-from uopc.tensor.promote import broadcast_shapes, promote
+from uopc.tensor.promote import broadcast_shapes, promote, tensor_of
 from uopc.uop.node import UOp, here, prod
 from uopc.uop.ops import Ops
 
@@ -67,6 +67,7 @@ class Products(Base):
         broadcast.  Raises UsageError for operands without axes, inner sizes that differ, and
         leading axes that do not broadcast.
         """
+        tensor_of(other, "matmul")
         if not self.ndim or not other.ndim:
             raise UsageError(
                 f"matmul at {here()}: shapes {self.shape} and {other.shape}: an operand has no "
@@ -82,11 +83,16 @@ class Products(Base):
             )
         return wrap(matmul_of(*_one_dtype(self, other, "matmul")), self, other)
 
-    def __matmul__(self, other: Any) -> Self:
-        return self.matmul(other) if isinstance(other, Base) else NotImplemented
+    def __matmul__(self, other: Base) -> Self:
+        """`matmul`."""
+        return self.matmul(other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return cast("Self", tensor_of(other, "matmul")).matmul(self)
 
     def dot(self, other: Base) -> Self:
         """The inner product of two vectors (K,), without axes.  Raises UsageError for others."""
+        tensor_of(other, "dot")
         if self.ndim != 1 or self.shape != other.shape:
             raise UsageError(
                 f"dot at {here()}: wants two vectors of one size, got shapes {self.shape} and "
@@ -99,6 +105,7 @@ class Products(Base):
 
         axis: -1 to -min(a.ndim, b.ndim).  Raises UsageError for other axes or shapes.
         """
+        tensor_of(other, "vecdot")
         if not self.ndim or not other.ndim or axis >= 0:
             raise UsageError(
                 f"vecdot at {here()}: axis {axis} must be negative (it counts in both operands) "
@@ -120,6 +127,7 @@ class Products(Base):
 
     def outer(self, other: Base) -> Self:
         """Every product of elements of two vectors: (M,) and (N,) give (M, N)."""
+        tensor_of(other, "outer")
         if self.ndim != 1 or other.ndim != 1:
             raise UsageError(
                 f"outer at {here()}: wants two vectors, got shapes {self.shape} and {other.shape}"
@@ -135,7 +143,7 @@ class Products(Base):
         axes: that many last axes of a with as many first axes of b, or the axes of a and of b.
         Raises UsageError where the axes do not pair, or their sizes differ.
         """
-        first, second = self._paired(other, axes)
+        first, second = self._paired(tensor_of(other, "tensordot"), axes)
         a, b = _one_dtype(self, other, "tensordot")
         left = _flat(a, [i for i in range(self.ndim) if i not in first], first)
         right = _flat(b, second, [i for i in range(other.ndim) if i not in second])

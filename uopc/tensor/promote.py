@@ -9,7 +9,7 @@ an error, since nothing holds both.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -127,6 +127,14 @@ def number_of(x: object, what: str) -> Number:
     )
 
 
+def tensor_of(x: Any, what: str) -> Base:
+    """x, which has to be a tensor.  Raises UsageError for anything else."""
+    if isinstance(x, Base):
+        return x
+    hint = ". Make it one: Tensor(array, device=...)" if isinstance(x, np.ndarray) else ""
+    raise UsageError(f"{what} at {here()}: wants a Tensor, got {type(x).__name__}{hint}")
+
+
 def operands(what: str, *given: Operand, floats: bool = False) -> list[UOp]:
     """The operands in one dtype and one shape; a Python number is a constant without axes.
 
@@ -237,5 +245,6 @@ __all__ = [
     "result_type",
     "scalar",
     "storable",
+    "tensor_of",
     "weak_dtype",
 ]

@@ -16,6 +16,7 @@ Muller, "A note on the generation of random normal deviates", 1958.
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from uopc.errors import UsageError
 from uopc.passes.exact_math import F32, F64, FUNCTIONS, Format
 from uopc.runtime.buffer import Buffer
 from uopc.tensor import storage
-from uopc.tensor.base import Base, fresh, memory_of, shape_of, wrap
+from uopc.tensor.base import Base, fresh, memory_of, naming, shape_of, wrap
 from uopc.tensor.core import Tensor
 from uopc.tensor.promote import DEFAULT_FLOAT, Number, number_of, scalar
 from uopc.uop.node import Shape, UOp, here, prod
@@ -36,6 +37,7 @@ _PARITY = 0x1BD11BDA
 _seed = 0
 _states: dict[str, Tensor] = {}
 _keys: dict[str, Tensor] = {}
+_drawing = threading.Lock()
 
 
 # ---- seed and counters
@@ -60,11 +62,12 @@ def state(device: str | None = None) -> Tensor:
     To save and restore it, read it, and `assign` what was read.
     """
     place = storage.device_named(device)
-    if place not in _states:
-        _keys[place] = fresh(Tensor, _word(place, _seed), place)
-        _states[place] = fresh(Tensor, _word(place, 0), place)
-        storage.companions.setdefault(place, []).append(_states[place])
-    return _states[place]
+    with _drawing:
+        if place not in _states:
+            _keys[place] = fresh(Tensor, _word(place, _seed), place)
+            _states[place] = fresh(Tensor, _word(place, 0), place)
+            storage.companions.setdefault(place, []).append(_states[place])
+        return _states[place]
 
 
 def key(device: str | None = None) -> Tensor:
@@ -101,10 +104,12 @@ def _counters(shape: Shape, device: str) -> tuple[UOp, UOp]:
     """(key, one counter an element of shape); the device's counter goes on behind them."""
     counter = state(device)
     count = prod(shape)
-    first = counter._u.reshape(())
-    held = memory_of(counter._u)
-    assert held is not None
-    counter._u = held.assign(counter._u + UOp.const(count, dtypes.u64))
+    with naming:  # no two draws of the same numbers
+        old = counter._u
+        held = memory_of(old)
+        assert held is not None
+        counter._u = held.assign(old + UOp.const(count, dtypes.u64))
+    first = old.reshape(())
     i = UOp.arange(count, dtypes.i32 if count < 2**31 else dtypes.i64).cast(dtypes.u64)
     return key(device)._u.reshape(()), first + i.reshape(shape)
 

@@ -25,8 +25,8 @@ _SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.DETACH, Ops.CURVE))
 _slots = itertools.count()
 _lock = threading.Lock()
 
-#: held by the thread that computes: what is overwritten in place follows from all tensors there are,
-#: so one computation at a time decides it, and starts its kernels.  Graphs grow without it.
+#: held by the thread that computes: what is overwritten in place follows from all tensors that
+#: there are, so one thread at a time decides it and starts kernels.  Graphs grow without it.
 turn = threading.RLock()
 _memory: WeakKeyDictionary[UOp, Buffer] = WeakKeyDictionary()
 _device: WeakKeyDictionary[UOp, str] = WeakKeyDictionary()
