@@ -1,6 +1,6 @@
 """What decides which values share a kernel: numbers of a target, in one record.
 
-Figures marked (c) were calibrated: note 0008.
+Figures marked (c) are guesses about machines, on which little hangs (note 0009); none was timed.
 """
 
 from __future__ import annotations

@@ -166,6 +166,8 @@ class Recorder(Rehearsal):
             if old or u in self._lazy:
                 self.met.add(u)
                 self.fixed.update(x for x in toposort(u) if x.op is Ops.BUFFER)
+                if (held := home(u)) is not None:  # read as the graph's value, whoever's it becomes
+                    self.fixed.add(held)
 
     def launched(
         self, launcher: Launcher, buffers: Arguments, touched: list[Buffer], written: list[Buffer]
