@@ -226,7 +226,8 @@ def compile_kernel(
 
     target, name, numerics, check, opts: as `compile` takes them.  Parameters have the body's slots;
     `Kernel.run` takes arrays by slot.  Outputs may be written in place; where no Opts can do that,
-    they are written apart and copied.
+    they are written apart and copied.  A CPU gets several steps where one would compute some
+    reduction again and again.
 
     Raises UsageError, TargetError or ToolchainError as `compile` does.
     """

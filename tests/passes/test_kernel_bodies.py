@@ -351,6 +351,30 @@ def test_blocks_stay_where_every_output_has_the_axis() -> None:
         run_kernel(b.record, "emulated", Opts(gpu=True, local={1: 32}))
 
 
+def test_loops_that_read_come_before_the_loop_that_writes() -> None:
+    """v (C,) is the first output, and what all rows read."""
+    b = Body(6, 9)
+    x, v = b.param(6, 9), b.param(9)
+    b.store(v * 0.5, 1, into=v)
+    b.store(x + across(v, x), 0, 1)
+    same_everywhere(b.record, {"cpu": False, "emulated": False})
+    _, have = run_kernel(b.record, "emulated", Opts(gpu=True, local={1: 3}, blocks={0: 1, 1: 1}))
+    close(outputs_in(b.record, have), wanted(b.record, arrays_for(b.record)))
+
+
+def test_loops_that_read_what_each_other_writes_have_no_order() -> None:
+    """Rows of y by columns of z, and the other way round: neither can be first."""
+    b = Body(5, 6, 7)
+    y, z, p, q = b.param(5, 6), b.param(5, 7), b.param(6), b.param(7)
+    mine = z.reshape((5, 1, 7)).expand((5, 6, 7)) * p.reshape((1, 6, 1)).expand((5, 6, 7))
+    its = y.reshape((5, 1, 6)).expand((5, 7, 6)) * q.reshape((1, 7, 1)).expand((5, 7, 6))
+    b.store(b.walks(mine.reduce(Ops.ADD, 1), 0, 1, 2), into=y)
+    b.store(b.walks(its.reduce(Ops.ADD, 1), 0, 2, 1), into=z)
+    with pytest.raises(TargetError, match="in loops that each read what another one writes"):
+        lower(indexed(b.record), Opts())
+    same_everywhere(b.record)
+
+
 def test_values_that_are_read_before_they_are_overwritten_are_kept_once() -> None:
     """Two updates that read each other's old values: registers, then stores; no barrier."""
     sink = lower(indexed(weight_update()), Opts(gpu=True, local={0: 4, 1: 4}))

@@ -156,8 +156,9 @@ def test_a_training_step_updates_in_place_and_stores_no_gradient_of_a_weight(dev
     assert not weights & {p.size for p in others}, plan.explain()
 
 
-def test_a_layer_of_a_transformer_in_training() -> None:
-    plan = schedule_of(*transformer_training(1))
+@pytest.mark.parametrize("device", ["emulated", "cpu"])
+def test_a_layer_of_a_transformer_in_training(device: str) -> None:
+    plan = schedule_of(*transformer_training(1, device=device))
     assert len(plan.launches) <= 40
     updates = plan.results[2:]
     assert len(updates) == 12 * 3 + 1

@@ -68,17 +68,17 @@ class Base:
         return prod(self._u.shape)
 
 
-#: to every tensor that somebody holds, by identity (a WeakSet would ask whether tensors are equal)
-_live: set[ref[Base]] = set()
-
+#: every tensor that somebody holds, by identity (a WeakSet would ask whether tensors are equal), in
+#: the order in which they were made: schedules depend on it
+_live: dict[ref[Base], None] = {}
 
 #: held where a tensor's graph is exchanged for another
 naming = threading.Lock()
 
 
 def note(tensor: Base) -> None:
-    """Count a new tensor among those that are held.  From any thread: sets change in one step."""
-    _live.add(ref(tensor, _live.discard))
+    """Count a new tensor among those that are held.  From any thread: dicts change in one step."""
+    _live[ref(tensor, _live.pop)] = None
 
 
 def everyone() -> list[Base]:

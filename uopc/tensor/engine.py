@@ -180,21 +180,41 @@ def _with_dependents(roots: list[UOp], device: str) -> tuple[list[UOp], frozense
     joins may bring updates of its own, so this goes on until nothing more joins.
     """
     known = storage.becomes.get
-    values: list[UOp] | None = None
+    held: set[UOp] | None = None
     while True:
         order = reachable(roots, known)
         versions = [u for u in order if u.op is Ops.ASSIGN and known(u) is None]
         if not versions:
             return roots, frozenset()
-        if values is None:
-            values = [base_of(t._u) for t in everyone() if t.device == device]
+        if held is None:
+            held, lazy = _values(device)
         old = {u.src[0] for u in versions}
-        old |= {held for u in old if (held := storage.located(u)) is not None}
-        lazy = [u for u in values if storage.located(u) is None]
+        old |= {at for u in old if (at := storage.located(u)) is not None}
         more = _joining(versions, lazy, old)
         if not more.difference(roots):
-            return roots, frozenset(_kept(values, old, device))
+            return roots, frozenset(_kept(old & held, old, device))
         roots = list(dict.fromkeys([*roots, *[u for u in (*versions, *lazy) if u in more]]))
+
+
+def _values(device: str) -> tuple[set[UOp], list[UOp]]:
+    """(the BUFFERs that tensors of a device show, the values of tensors that are not computed)."""
+    held: set[UOp] = set()
+    others: dict[UOp, None] = {}
+    for t in everyone():
+        if t.device == device:
+            u = t._u
+            if u.op is Ops.BUFFER:
+                held.add(u)
+            else:
+                others[u] = None
+    lazy: dict[UOp, None] = {}
+    for u in others:
+        base = base_of(u)
+        if (at := storage.located(base)) is None:
+            lazy[base] = None
+        else:
+            held.add(at)
+    return held, list(lazy)
 
 
 def _joining(versions: Sequence[UOp], lazy: Sequence[UOp], old: set[UOp]) -> set[UOp]:
@@ -210,13 +230,13 @@ def _joining(versions: Sequence[UOp], lazy: Sequence[UOp], old: set[UOp]) -> set
     return {u for u in more if u not in superseded}
 
 
-def _kept(values: Iterable[UOp], old: set[UOp], device: str) -> set[UOp]:
-    """Which of the old contents somebody goes on reading."""
-    kept = {held for u in values if (held := storage.located(u)) in old}
+def _kept(shown: set[UOp], old: set[UOp], device: str) -> set[UOp]:
+    """Which of the old contents somebody goes on reading; shown: those that tensors show."""
+    kept = set(shown)
     kept.update(u for u in old if storage.has_memory(u) and storage.memory(u) in storage.pinned)
     if watch.current is None:  # a realised result draws again where it is differentiated later
         kept.update(_newest_held(t._u) for t in storage.companions.get(device, ()))
-    return {u for u in kept if u is not None}
+    return kept
 
 
 def _newest_held(u: UOp) -> UOp:
