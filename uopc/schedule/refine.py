@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from uopc.schedule.normalise import rebuilt
 from uopc.schedule.views import runs
@@ -22,49 +23,52 @@ from uopc.uop.infer import Shape, prod
 from uopc.uop.node import UOp, derive, inherit, toposort
 from uopc.uop.ops import GatherArg, IotaArg, Ops, ParamArg, ReduceArg, ScatterArg
 
-Axis = tuple[UOp, int]
+Axis: TypeAlias = int  # a dimension of a node, by number: `_Classes.first`
 ROUNDS = 8
 
 
 def refine(roots: Sequence[UOp]) -> dict[UOp, UOp]:
     """{node: the same value with split axes} for every node below the roots."""
     order = toposort(*roots)
-    classes = _Classes()
+    classes = _Classes(order)
     reshapes = []
     for u in order:
-        for a, b in _same_axes(u):
+        for a, b in _same_axes(u, classes.first):
             classes.unite(a, b)
         if u.op is Ops.RESHAPE and prod(u.shape):
             reshapes.append((u.src[0], u, runs(u.src[0].shape, u.shape)))
     for u in order:
-        for axis in _fixed_axes(u):
+        for axis in _fixed_axes(u, classes.first):
             classes.fix(axis)
     _spread_cuts(classes, reshapes)
     return _Rebuild(order, classes).new
 
 
 class _Classes:
-    """Union-find over axes, with the cuts of each class."""
+    """Union-find over axes, with the cuts of each class.
 
-    def __init__(self) -> None:
-        self.parent: dict[Axis, Axis] = {}
+    first: the number of each node's first axis; the others follow it.
+    """
+
+    def __init__(self, order: Sequence[UOp]) -> None:
+        self.first: dict[UOp, Axis] = {}
+        self.sizes: list[int] = []
+        for u in order:
+            self.first[u] = len(self.sizes)
+            self.sizes += u.shape
+        self.parent = list(range(len(self.sizes)))
         self.cuts: dict[Axis, set[int]] = defaultdict(set)
         self.fixed: set[Axis] = set()
 
     def find(self, axis: Axis) -> Axis:
         parent = self.parent
-        root = axis
-        while (up := parent.get(root, root)) is not root:
-            root = up
-        while axis is not root:
-            up = parent.get(axis, axis)
-            parent[axis] = root
-            axis = up
-        return parent.setdefault(root, root)
+        while (up := parent[axis]) != axis:
+            parent[axis] = axis = parent[up]
+        return axis
 
     def unite(self, a: Axis, b: Axis) -> bool:
         x, y = self.find(a), self.find(b)
-        if x is y:
+        if x == y:
             return False
         self.parent[x] = y
         if x in self.cuts:
@@ -82,61 +86,61 @@ class _Classes:
 
     def atoms(self, axis: Axis) -> Shape:
         """Sizes that the axis is split into, outermost first."""
-        n = axis[0].shape[axis[1]]
-        if n <= 1:
+        n = self.sizes[axis]
+        if n <= 1 or not (cuts := self.cuts_of(axis)):
             return (n,)
         kept = [1]
-        for c in sorted(self.cuts_of(axis)):
+        for c in sorted(cuts):
             if c % kept[-1] == 0 and n % c == 0:
                 kept.append(c)
         kept.append(n)
         return tuple([kept[k + 1] // kept[k] for k in range(len(kept) - 1)][::-1])
 
 
-def _same_axes(u: UOp) -> Iterable[tuple[Axis, Axis]]:
+def _same_axes(u: UOp, first: dict[UOp, Axis]) -> Iterable[tuple[Axis, Axis]]:
     """Pairs of axes of u and its sources that are walked together."""
-    op, src = u.op, u.src
+    op, src, mine = u.op, u.src, first[u]
     if op in (Ops.BUFFER, Ops.CONST, Ops.IOTA, Ops.RESHAPE):
         return
+    x = first[src[0]]
     if op is Ops.PERMUTE:
-        yield from (((u, i), (src[0], a)) for i, a in enumerate(u.arg))
+        yield from ((mine + i, x + a) for i, a in enumerate(u.arg))
     elif op in (Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.EXPAND):
-        x = src[0]
-        yield from (
-            ((u, i), (x, i))
-            for i, (n, m) in enumerate(zip(u.shape, x.shape, strict=True))
-            if n == m
-        )
+        sizes = zip(u.shape, src[0].shape, strict=True)
+        yield from ((mine + i, x + i) for i, (n, m) in enumerate(sizes) if n == m)
     elif op is Ops.GATHER:
-        yield from (((u, d), (src[0], i)) for i, d in enumerate(u.arg.dims) if d >= 0)
-        yield from (((u, i), (s, i)) for s in src[1:] for i in range(len(u.shape)))
+        yield from ((mine + d, x + i) for i, d in enumerate(u.arg.dims) if d >= 0)
+        yield from ((mine + i, first[s] + i) for s in src[1:] for i in range(len(u.shape)))
     elif op is Ops.SCATTER:
-        yield from (((u, i), (src[0], d)) for i, d in enumerate(u.arg.dims) if d >= 0)
-        yield from (((src[0], i), (s, i)) for s in src[1:] for i in range(len(s.shape)))
+        yield from ((mine + i, x + d) for i, d in enumerate(u.arg.dims) if d >= 0)
+        yield from ((x + i, first[s] + i) for s in src[1:] for i in range(len(s.shape)))
     else:  # elementwise, REDUCE, TUPLE, ITEM, ASSIGN
         for s in src:
-            if s.shape:
-                yield from (((u, i), (s, i)) for i in range(min(len(u.shape), len(s.shape))))
+            for i in range(min(len(u.shape), len(s.shape))):
+                yield mine + i, first[s] + i
 
 
-def _fixed_axes(u: UOp) -> Iterable[Axis]:
+def _fixed_axes(u: UOp, first: dict[UOp, Axis]) -> Iterable[Axis]:
     """Axes whose elements are addressed by a window, backwards or by a value."""
-    op = u.op
+    op, mine = u.op, first[u]
     if op in (Ops.PAD, Ops.SHRINK):
+        x = first[u.src[0]]
         for i, (n, m) in enumerate(zip(u.shape, u.src[0].shape, strict=True)):
             if n != m:
-                yield from ((u, i), (u.src[0], i))
+                yield from (mine + i, x + i)
     elif op is Ops.FLIP:
-        yield from ((u, i) for i in u.arg)
+        yield from (mine + i for i in u.arg)
     elif op is Ops.GATHER:
-        yield from ((u.src[0], i) for i, d in enumerate(u.arg.dims) if d < 0)
+        x = first[u.src[0]]
+        yield from (x + i for i, d in enumerate(u.arg.dims) if d < 0)
     elif op is Ops.SCATTER:
-        yield from ((u, i) for i, d in enumerate(u.arg.dims) if d < 0)
+        yield from (mine + i for i, d in enumerate(u.arg.dims) if d < 0)
 
 
 def _spread_cuts(
     classes: _Classes, reshapes: list[tuple[UOp, UOp, list[tuple[range, range]]]]
 ) -> None:
+    first = classes.first
     for _ in range(ROUNDS):
         changed = False
         for x, y, pairs in reshapes:
@@ -145,19 +149,19 @@ def _spread_cuts(
                 b = [j for j in of if y.shape[j] != 1]
                 if len(a) <= 1 and len(b) <= 1:
                     if a:
-                        changed |= classes.unite((x, a[0]), (y, b[0]))
+                        changed |= classes.unite(first[x] + a[0], first[y] + b[0])
                     continue
                 flat: set[int] = set()
                 sides = [(x, into), (y, of)]
                 for u, axes in sides:
                     stride = 1
                     for d in reversed(axes):
-                        flat |= {stride, *(stride * c for c in classes.cuts_of((u, d)))}
+                        flat |= {stride, *(stride * c for c in classes.cuts_of(first[u] + d))}
                         stride *= u.shape[d]
                 for u, axes in sides:
                     stride = 1
                     for d in reversed(axes):
-                        n, root = u.shape[d], classes.find((u, d))
+                        n, root = u.shape[d], classes.find(first[u] + d)
                         if root not in classes.fixed:
                             new = {
                                 f // stride
@@ -181,7 +185,8 @@ class _Rebuild:
         self.new: dict[UOp, UOp] = {}
         self.atoms: dict[UOp, list[Shape]] = {}
         for u in order:
-            self.atoms[u] = [classes.atoms((u, d)) for d in range(len(u.shape))]
+            axes = range(classes.first[u], classes.first[u] + len(u.shape))
+            self.atoms[u] = [classes.atoms(axis) for axis in axes]
             src = tuple([self.new[s] for s in u.src])
             if all(len(g) == 1 for s in (u, *u.src) for g in self.atoms[s]):
                 self.new[u] = rebuilt(u, src)

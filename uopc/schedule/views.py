@@ -7,6 +7,7 @@ axes that some arithmetic depends on: an offset, a quotient, a value.  No expres
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -113,6 +114,7 @@ def _some(e: Entry) -> frozenset[int]:
     return frozenset((e,)) if e >= 0 else frozenset()
 
 
+@functools.lru_cache(maxsize=1 << 14)  # layers repeat one another
 def _reshape(new: Shape, old: Shape, at: Index) -> Index:
     if prod(old) == 0:
         return (frozenset(),) * len(old)
