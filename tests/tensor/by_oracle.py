@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from tests.schedule.execute import _blocks, _resized
 from tests.schedule.graphs import evaluated, strays
 from uopc.kernel import KernelBody
 from uopc.runtime.buffer import Buffer
-from uopc.runtime.executor import word_of
+from uopc.runtime.executor import Launcher, word_of
 from uopc.schedule.plan import Launch
 from uopc.tensor import prepare
-from uopc.uop.node import UOp, toposort
+from uopc.tensor.prepare import Listener
+from uopc.uop.node import toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import Ops
 
@@ -96,13 +97,16 @@ class _Several:
             _Launcher(_resized(launch.body, size), device, launch.name) for size in launch.sizes
         ]
 
-    def run(self, buffers: Sequence[list[Buffer]], listener: prepare.Listener | None) -> None:
+    def prepare(self, buffers: Sequence[list[Buffer]]) -> None:
+        """There is nothing to add."""
+
+    def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
         for k in _rng.sample(range(len(buffers)), len(buffers)):
             mine, launcher = buffers[k], self.launchers[k]
             launcher(mine)
             if listener is not None:
                 written = [mine[slot] for slot in launcher.written]
-                listener(launcher, mine, mine, written)  # type: ignore[arg-type]
+                listener(cast("Launcher", launcher), mine, mine, written)
 
 
 @contextmanager
@@ -116,6 +120,3 @@ def by_oracle(seed: int = 0) -> Iterator[None]:
         yield
     finally:
         changed._loaded, changed._Several = before
-
-
-__all__ = ["UOp", "by_oracle", "evaluate_body"]

@@ -1,4 +1,4 @@
-"""What programs of tensors mean, in numpy: values with names and behaviour of Tensor, and gradients.
+"""What programs of tensors mean, in numpy: values with the behaviour of Tensor, and gradients.
 
 A `Value` computes at once, on arrays, one step after the other: there is nothing to schedule, to
 fuse or to overwrite, and a view is a copy.  Gradients follow a tape of rules made of the same
@@ -86,7 +86,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.array.shape
+        return tuple(self.array.shape)
 
     @property
     def ndim(self) -> int:
@@ -229,6 +229,9 @@ class Value:
             raise Refused("other ranks")
         axes = axis % self.ndim
         grid = list(np.indices(index.shape))
+        n = self.shape[axes]
+        if np.any((index.array.astype(np.int64) < -n) | (index.array.astype(np.int64) >= n)):
+            raise Refused("out of range")
         grid[axes] = index.array.astype(np.int64) % self.shape[axes]
         flat = np.ravel_multi_index(grid, self.shape) if index.size else index.array
         if src.dtype is not self.dtype or self.dtype is dtypes.bool or self.dtype.storage:
@@ -307,15 +310,11 @@ class Value:
 
     def tril(self, diagonal: int = 0) -> Value:
         self._matrix()
-        return self._moved(
-            lambda a, fill: np.where(np.tri(*a.shape[-2:], diagonal, dtype=bool), a, fill)
-        )
+        return self._moved(lambda a, fill: np.where(_below(a, diagonal), a, fill))
 
     def triu(self, diagonal: int = 0) -> Value:
         self._matrix()
-        return self._moved(
-            lambda a, fill: np.where(np.tri(*a.shape[-2:], diagonal - 1, dtype=bool), fill, a)
-        )
+        return self._moved(lambda a, fill: np.where(_below(a, diagonal - 1), fill, a))
 
     def _matrix(self) -> None:
         if self.ndim < 2:
@@ -581,9 +580,7 @@ class Value:
 
     def signbit(self) -> Value:
         self._has(None)
-        return Value.of(
-            np.signbit(_wide(self.array)) if self.dtype.is_float else self.array < 0
-        )
+        return Value.of(np.signbit(_wide(self.array)) if self.dtype.is_float else self.array < 0)
 
     def logical_not(self) -> Value:
         if self.dtype.storage:
@@ -652,7 +649,7 @@ class Value:
         )
 
     def sum_shape(self, axis: Any) -> tuple[int, ...]:
-        return np.sum(np.zeros(self.shape), axis).shape
+        return np.asarray(np.sum(np.zeros(self.shape), axis)).shape
 
     def any(self, axis: Any = None, keepdim: bool = False) -> Value:
         return Value.of(np.asarray(np.any(self.array != 0, axis, keepdims=keepdim)))
@@ -661,7 +658,7 @@ class Value:
         return Value.of(np.asarray(np.all(self.array != 0, axis, keepdims=keepdim)))
 
     def _has(self, axis: int | None) -> None:
-        if axis is not None and not self.ndim or self.dtype.storage:
+        if (axis is not None and not self.ndim) or self.dtype.storage:
             raise Refused("no axes, or fp8")
 
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Value:
@@ -704,7 +701,9 @@ class Value:
         size = np.abs(a.array.astype(np.float64)) @ np.abs(b.array.astype(np.float64))
         _exact(a.array), _exact(b.array), _exact(size)
         made = (a.array.astype(np.float64) @ b.array.astype(np.float64)).astype(dtype.numpy)
-        return Value.of(made + np.zeros((), made.dtype), (a, lambda g: g @ b.T), (b, lambda g: a.T @ g))
+        return Value.of(
+            made + np.zeros((), made.dtype), (a, lambda g: g @ b.T), (b, lambda g: a.T @ g)
+        )
 
     __matmul__ = matmul
 
@@ -834,7 +833,7 @@ def _at(array: Array, places: Array) -> Array:
     flat = array.reshape(-1)
     if not flat.size:
         return np.zeros(places.shape, array.dtype)
-    return flat[np.clip(places, 0, flat.size - 1)]
+    return np.asarray(flat[np.clip(places, 0, flat.size - 1)])
 
 
 def _joined(parts: Sequence[Value], f: Callable[[Sequence[Array]], Array]) -> Value:
@@ -849,6 +848,11 @@ def _joined(parts: Sequence[Value], f: Callable[[Sequence[Array]], Array]) -> Va
         at = np.where(where == n, places, -1)
         rules_of.append((v, lambda g, at=at, v=v: g._taken_back(at, v.shape)))  # type: ignore[misc]
     return Value.of(f([v.array for v in values]), *rules_of)
+
+
+def _below(a: Array, diagonal: int) -> Array:
+    """Where the last two axes are on a diagonal or below it."""
+    return np.tri(a.shape[-2], a.shape[-1], diagonal, dtype=bool)
 
 
 def _floor_divide(a: Array, b: Array) -> Array:
@@ -866,7 +870,7 @@ def _remainder(a: Array, b: Array) -> Array:
     if a.dtype.kind == "b":
         raise Refused("bools")
     if a.dtype.kind in "iu":
-        return np.remainder(a, b)
+        return np.asarray(np.remainder(a, b))
     raise Refused("floats")
 
 

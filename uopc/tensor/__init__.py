@@ -25,6 +25,7 @@ from uopc.tensor.create import (
 from uopc.tensor.elementwise import maximum, minimum, where
 from uopc.tensor.engine import explain, realize
 from uopc.tensor.gradcheck import gradcheck, gradgradcheck
+from uopc.tensor.memory import empty_cache, memory_stats, reset_peak, synchronize
 from uopc.tensor.mode import enable_grad, grad_enabled, no_grad
 from uopc.tensor.movement import broadcast_tensors, cat, concat, stack
 from uopc.tensor.promote import result_type
@@ -43,6 +44,7 @@ __all__ = [
     "default_device",
     "dtypes",
     "empty",
+    "empty_cache",
     "empty_like",
     "enable_grad",
     "explain",
@@ -58,6 +60,7 @@ __all__ = [
     "linspace",
     "manual_seed",
     "maximum",
+    "memory_stats",
     "minimum",
     "nn",
     "no_grad",
@@ -69,9 +72,11 @@ __all__ = [
     "randn",
     "random",
     "realize",
+    "reset_peak",
     "result_type",
     "set_default_device",
     "stack",
+    "synchronize",
     "where",
     "zeros",
     "zeros_like",

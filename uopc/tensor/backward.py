@@ -181,7 +181,8 @@ def grad(
     """The gradients of outputs by inputs, one for each input; `.grad` of nothing changes.
 
     outputs: tensors that require a gradient.
-    inputs: leaves, or anything that the outputs were computed from.
+    inputs: leaves, or anything that the outputs were computed from.  Tensors that were computed in
+        the same way from the same leaves are one value here: by y = x.clone() is by x, too.
     grad_outputs: for each output the gradient of something by it, of its shape and dtype; None for
         ones, where it has one element.
     allow_unused: give None for an input that no output depends on, instead of an error.

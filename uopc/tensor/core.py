@@ -248,7 +248,6 @@ class Tensor(Reductions, Movement, Indexing, Products, Elementwise, Backward):
         text = np.array2string(to_host(self), separator=", ", prefix="Tensor(", threshold=_SHOWN)
         return f"Tensor({text}, {about})"
 
-
     # ---- copies by copy and pickle: of the value, not of what it was computed from
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles its elements and its device.  Raises UsageError for a computed tensor that

@@ -9,8 +9,9 @@ Where there is a choice, the rule reads u rather than the operands (SQRT, EXP, T
 constant): u is what a later kernel finds in memory, and a backward pass then reads one array.
 
 The rules are those of calculus where it has an answer.  Elsewhere:
-- MAX and MIN of two values share g where they are equal; against a constant (relu, clamp) the
-  constant takes it, so relu has derivative 0 at 0.  Where one of them is NaN both get g.
+- MAX and MIN of two values share g where they are equal; against a number (relu, clamp) the number
+  takes it, so relu has derivative 0 at 0.  An array of equal numbers is an array: whether it is in
+  memory yet makes no difference.  Where one of them is NaN both get g.
 - REDUCE MAX and MIN share g evenly among all elements that are the extreme.
 - ITEM 0 of an argmax gives all of g to the element that was taken.
 - rounding, comparisons, integers and bits have none.
@@ -72,7 +73,7 @@ def _of_extreme(operand: int, loses: Callable[[UOp, UOp], UOp]) -> Partial:
 
     def partial(u: UOp, g: UOp) -> UOp:
         x, other = u.src[operand], u.src[1 - operand]
-        if repeated(other) is not None:
+        if other.op is Ops.CONST and not other.shape:
             return u.ne(other).where(g, 0.0)
         return x.eq(other).where(g * 0.5, loses(x, other).where(0.0, g))
 

@@ -17,6 +17,7 @@ from uopc.dtype import DType, Kind, dtypes
 from uopc.errors import UsageError
 from uopc.tensor.base import Base, Operand, T, fresh, wrap
 from uopc.tensor.curves import curve, floor_quotient, sign_bit
+from uopc.tensor.mode import no_grad
 from uopc.tensor.promote import (
     DEFAULT_FLOAT,
     broadcast,
@@ -668,9 +669,8 @@ def _floor_divide(x: T, y: Operand, reflected: bool = False) -> T:
     if reflected:
         a, b = b, a
     if a.dtype.is_float:
-        quotient = _in_f32_of_two(lambda p, q: floor_quotient(p, q)[0], a, b)
-        needs = x.requires_grad or (isinstance(y, Base) and y.requires_grad)
-        return _result(quotient.detach() if needs else quotient, x, y)
+        with no_grad():
+            return _result(_in_f32_of_two(lambda p, q: floor_quotient(p, q)[0], a, b), x, y)
     return _result(a // b, x, y)
 
 

@@ -21,7 +21,7 @@ from uopc.schedule.normalise import canonical, reachable, structure
 from uopc.schedule.plan import Schedule, schedule
 from uopc.tensor import storage, watch
 from uopc.tensor.backward import collects, remember
-from uopc.tensor.base import Base, everyone, naming
+from uopc.tensor.base import Base, everyone, memory_of, naming
 from uopc.tensor.prepare import Prepared, target_of
 from uopc.uop.node import UOp, prod
 from uopc.uop.ops import Ops
@@ -47,11 +47,40 @@ def realize(*tensors: Base) -> None:
 def _realized(tensors: Sequence[Base], device: str) -> list[UOp]:
     """The graphs of tensors of one device, which are computed now; in one's turn."""
     mine = [*tensors, *storage.companions.get(device, ())]
+    for t in tensors:
+        _own_if_constant(t)
     graphs = [t._u for t in mine]
     _compute([base_of(u) for u in graphs], device)
     for t, u in zip(mine, graphs, strict=True):
         _settle(t, u)
     return graphs
+
+
+def _own_if_constant(t: Base) -> None:
+    """A tensor of constants alone gets a memory of its own: its graph is that of equal tensors on
+    every device, so that no memory can stand for it."""
+    u = t._u
+    if _is_constant(u):
+        place = storage.place(t.device, u.dtype, u.shape)
+        held = memory_of(place)
+        assert held is not None
+        version = held.assign(u.reshape(held.shape)).reshape(u.shape)
+        with naming:
+            if t._u is u:
+                t._u = version
+
+
+def _is_constant(u: UOp) -> bool:
+    """Is it computed from no memory?"""
+    stack, seen = [u], {u}
+    while stack:
+        node = stack.pop()
+        if node.op is Ops.BUFFER:
+            return False
+        new = [s for s in node.src if s not in seen]
+        seen.update(new)
+        stack += new
+    return True
 
 
 def read(tensor: Base) -> Buffer:

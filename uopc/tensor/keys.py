@@ -64,13 +64,16 @@ class Key:
     """A key of one tensor.
 
     items: what it says, in order; every axis is covered.  spans: for each axis the elements that
-    can be meant at all, for Places and a Mask all of them.  tensors: those in the key.
+    can be meant at all, for Places and a Mask all of them.  tensors: those in the key.  together:
+    whether integers and arrays stand next to each other; a `...` between parts them, also where it
+    covers no axis.
     """
 
     items: tuple[Item, ...]
     spans: tuple[Span, ...]
     tensors: tuple[Base, ...]
     device: str
+    together: bool
 
     def has(self, kind: type[Places] | type[Mask]) -> bool:
         return any(isinstance(item, kind) for item in self.items)
@@ -112,7 +115,10 @@ def read_key(x: Base, key: Any, what: str) -> Key:
         made = _items(part, sizes, axis, x, what)
         items += made
         spans += [_meant(item, n) for item, n in zip(_by_axis(made, count), sizes, strict=True)]
-    return Key(tuple(items), tuple(spans), tuple(p for p in parts if isinstance(p, Base)), x.device)
+    chosen = [n for n, p in enumerate(parts) if isinstance(p, (int, np.ndarray, Base))]
+    together = bool(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1
+    tensors = tuple(p for p in parts if isinstance(p, Base))
+    return Key(tuple(items), tuple(spans), tensors, x.device, together)
 
 
 def _by_axis(items: list[Item], count: int) -> list[Item]:
@@ -267,17 +273,15 @@ def layout(key: Key, what: str) -> Layout:
     arrays = [item.index.shape for item in key.items if isinstance(item, Places)]
     arrays += [(1,) for item in key.items if isinstance(item, Mask)]
     common = broadcast_shapes(what, *arrays)
-    chosen = [i for i, kind in enumerate(kinds) if kind]
-    together = bool(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1
-    shape: list[int] = [] if together else list(common)
-    at = 0
+    shape: list[int] = [] if key.together else list(common)
+    at: int | None = None
     walks: list[int] = []
     for i, item in enumerate(key.items):
-        if together and i == chosen[0]:
+        if key.together and kinds[i] and at is None:
             at = len(shape)
             shape += common
         if isinstance(item, Span):
             walks.append(len(shape))
         if item is None or isinstance(item, Span):
             shape.append(1 if item is None else item.count)
-    return Layout(tuple(shape), at, common, tuple(walks))
+    return Layout(tuple(shape), at or 0, common, tuple(walks))

@@ -1,8 +1,8 @@
 """A schedule made ready to run: its kernels compiled and loaded, its temporaries placed.
 
 Compiled kernels are shared by all schedules that hold an equal body.  Temporaries of everything
-that one thread runs on a device lie in one arena, which grows: work on a device is in order, so a
-schedule may overwrite what the one before it left.
+that runs on a device lie in one arena, which grows: work on a device is in order, so a schedule may
+overwrite what the one before it left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from uopc.compiled import Kernel, Step
 from uopc.dtype import dtypes
@@ -32,7 +33,7 @@ _TABLES_MAX = 16  # sets of memories whose tables a launch keeps
 _compiled: dict[tuple[Any, ...], tuple[Kernel, tuple[Launcher, ...]]] = {}
 _batched: dict[tuple[Any, ...], tuple[Step, Segmented]] = {}
 _lock = threading.Lock()
-_arenas = threading.local()
+_arenas: dict[str, _Arena] = {}
 
 #: hears (launcher, buffers, the memories that it reads or writes, those that it writes) of every
 #: launch that a run has made; buffers may be tables of addresses, the memories are what they mean
@@ -52,8 +53,6 @@ class Prepared:
 
     def __init__(self, plan: Schedule, device: str) -> None:
         self.plan, self.device = plan, device
-        self._arena: Buffer | None = None
-        self._views: dict[Temporary, Buffer] = {}
 
     def run(self, leaves: Sequence[Buffer], listener: Listener | None = None) -> list[Buffer]:
         """Start every kernel, in order; the memories of the results, by number.
@@ -75,8 +74,15 @@ class Prepared:
                 found = results[place.number] = Buffer(self.device, place.dtype, place.size)
             return found
 
-        for launch in self._launches:
-            launch.run([[memory(p) for p in places] for places in launch.places], listener)
+        # all memory first: where there is not enough, nothing has been overwritten yet
+        work = [
+            (launch, [[memory(p) for p in places] for places in launch.places])
+            for launch in self._launches
+        ]
+        for launch, buffers in work:
+            launch.prepare(buffers)
+        for launch, buffers in work:
+            launch.run(buffers, listener)
         return [results[n] for n in sorted(results)]
 
     @cached_property
@@ -88,9 +94,10 @@ class Prepared:
 
     def _temporaries(self) -> dict[Temporary, Buffer]:
         if not self.plan.arena_bytes:
-            return self._views
+            return {}
         arena = _arena(self.device, self.plan.arena_bytes)
-        if arena is not self._arena:
+        found = arena.views.get(self)
+        if found is None:
             places = {
                 p
                 for k in self.plan.launches
@@ -98,9 +105,9 @@ class Prepared:
                 for p in mine
                 if isinstance(p, Temporary)
             }
-            self._views = {p: arena.view(p.offset, p.dtype, p.size) for p in places}
-            self._arena = arena
-        return self._views
+            found = {p: arena.memory.view(p.offset, p.dtype, p.size) for p in places}
+            arena.views[self] = found
+        return found
 
 
 class _One:
@@ -109,17 +116,20 @@ class _One:
     def __init__(self, launch: Launch, device: str) -> None:
         self.places = launch.places
         kernel, self.launchers = _loaded(launch.body, launch.name, device)
-        self.partials = [
-            (p.arg.slot, Buffer(device, p.dtype, prod(p.arg.shape))) for p in kernel.partials
-        ]
+        self.device = device
+        self.partials = [(p.arg.slot, p.dtype, prod(p.arg.shape)) for p in kernel.partials]
+
+    def prepare(self, buffers: Sequence[list[Buffer]]) -> None:
+        """Add the memory of values between the steps."""
+        (mine,) = buffers
+        if self.partials:
+            last = max(slot for slot, _, _ in self.partials)
+            mine += [mine[0]] * (last + 1 - len(mine))
+            for slot, dtype, size in self.partials:
+                mine[slot] = Buffer(self.device, dtype, size)
 
     def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
         (mine,) = buffers
-        if self.partials:
-            last = max(slot for slot, _ in self.partials)
-            mine += [mine[0]] * (last + 1 - len(mine))
-            for slot, partial in self.partials:
-                mine[slot] = partial
         for launcher in self.launchers:
             launcher(mine)
             if listener is not None:
@@ -147,6 +157,9 @@ class _Several:
         self.itemsize = {slot: m.dtype.itemsize for slot, m in memories.items()}
         self.lengths = Buffer.from_numpy(device, self.chunks.lengths)
         self._tables: OrderedDict[tuple[int, ...], dict[int, Buffer]] = OrderedDict()
+
+    def prepare(self, buffers: Sequence[list[Buffer]]) -> None:
+        """There is nothing to add."""
 
     def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
         key = tuple([b.address for mine in buffers for b in mine])
@@ -179,9 +192,7 @@ class _Several:
         return out
 
 
-def _loaded(
-    body: KernelBody, name: str, device: str
-) -> tuple[Kernel, tuple[Launcher, ...]]:
+def _loaded(body: KernelBody, name: str, device: str) -> tuple[Kernel, tuple[Launcher, ...]]:
     key = (*_key(body), device)
     found = _compiled.get(key)
     if found is None:
@@ -216,10 +227,25 @@ def _key(body: KernelBody) -> tuple[Any, ...]:
     return outputs, body.sizes, frozenset(body.axes.items()), body.checked, body.errors
 
 
-def _arena(device: str, size_bytes: int) -> Buffer:
-    """This thread's memory for temporaries on a device."""
-    held: dict[str, Buffer] = _arenas.__dict__.setdefault("held", {})
-    found = held.get(device)
-    if found is None or found.size < size_bytes:
-        found = held[device] = Buffer(device, dtypes.u8, size_bytes)
+class _Arena:
+    """Memory for temporaries.  views: those of each schedule; they go with the arena, so that one
+    that was too small is not kept by schedules that ran in it."""
+
+    def __init__(self, device: str, size_bytes: int) -> None:
+        self.memory = Buffer(device, dtypes.u8, size_bytes)
+        self.views: WeakKeyDictionary[Prepared, dict[Temporary, Buffer]] = WeakKeyDictionary()
+
+
+def forget_arena(device: str) -> None:
+    """Let the next schedule take a new one."""
+    _arenas.pop(device, None)
+
+
+def _arena(device: str, size_bytes: int) -> _Arena:
+    """The memory for temporaries on a device; to be asked for, and used, in one turn."""
+    found = _arenas.get(device)
+    if found is None or found.memory.size < size_bytes:
+        _arenas.pop(device, None)  # the new one may need its memory
+        del found
+        found = _arenas[device] = _Arena(device, size_bytes)
     return found

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from uopc.tensor.base import Base
 
 _SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.DETACH, Ops.CURVE))
-_slots = itertools.count()
+#: far above the numbers of a schedule's leaves: equal BUFFERs are one node, and schedules that are
+#: kept would keep the memory of a tensor
+_slots = itertools.count(1_000_000)
 _lock = threading.Lock()
 
 #: held by the thread that computes: what is overwritten in place follows from all tensors that

@@ -21,7 +21,7 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from uopc.tensor import storage, watch
-from uopc.tensor.capture.calls import Call, Key, call_of, changes, parts_of
+from uopc.tensor.capture.calls import Call, Closed, Key, call_of, changes, parts_of
 from uopc.tensor.capture.places import StaleError
 from uopc.tensor.capture.recorder import Rehearsal
 from uopc.tensor.capture.recording import record, rehearse
@@ -44,7 +44,7 @@ class Jit(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self._function, self._closed = function, Closed(function)
         self._name = getattr(function, "__qualname__", repr(function))
         self._rehearsed: dict[Key, Rehearsal] = {}
         self._captures: dict[Key, list[Capture]] = {}
@@ -59,7 +59,7 @@ class Jit(Generic[P, R]):
         with storage.turn:
             if watch.current is not None:  # inside of another capture: part of it
                 return self._function(*args, **kwargs)
-            call = call_of(args, kwargs)
+            call = call_of(args, kwargs, self._closed())
             captures = self._captures.get(call.key, [])
             for capture in captures:
                 if capture.holds(call):
@@ -132,8 +132,10 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
     the caller holds do not change with later calls.
 
     What is no tensor stays as it was when the function was captured: Python runs twice for each
-    kind of call and then no more.  An attribute `training` that Dropout asked for is looked at
-    again, and so is which parameters have gradients.
+    kind of call and then no more.  A name of the function that stands for another tensor than
+    before is another kind of call; a tensor in an attribute, a list or a dict that is exchanged
+    for another one is not noticed: give the old one its value with `assign`.  An attribute
+    `training` that Dropout asked for is looked at again, and so is which parameters have gradients.
 
     Raises JitError where the function reads a value, makes tensors of data that differ from call to
     call, computes on two devices, or returns what is no tensor.  Warns (JitWarning) with what

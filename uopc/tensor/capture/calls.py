@@ -29,9 +29,10 @@ class Call:
     key: Key
 
 
-def call_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+def call_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], closed: tuple[int, ...] = ()) -> Call:
     """The call with its key: shapes, dtypes, devices, which tensors are the same, other values.
 
+    closed: what `Closed` found.
     Raises JitError for an argument that has no hash: nobody can tell whether it changed.
     """
     tensors: list[Tensor] = []
@@ -39,12 +40,35 @@ def call_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     parts += [(name, _part(kwargs[name], tensors)) for name in sorted(kwargs)]
     first: dict[int, int] = {}
     same = tuple([first.setdefault(id(t), n) for n, t in enumerate(tensors)])
-    key = (*parts, same, grad_enabled(), storage.default_device())
+    key = (*parts, same, closed, grad_enabled(), storage.default_device())
     try:
         hash(key)
     except TypeError as error:
         raise JitError(f"an argument of a captured function: {error}. {_ADVICE}") from None
     return Call(args, kwargs, tuple(tensors), key)
+
+
+class Closed:
+    """Which tensors the names stand for that a function takes from around it.  Where one is another
+    tensor, Python would compute with that: it is another kind of call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code = getattr(function, "__code__", None)
+        self._cells = getattr(function, "__closure__", None) or ()
+        self._around: Mapping[str, Any] = getattr(function, "__globals__", {})
+        self._names: tuple[str, ...] = () if code is None else code.co_names
+
+    def __call__(self) -> tuple[int, ...]:
+        around = self._around
+        found = [id(v) for n in self._names if type(v := around.get(n)) is Tensor]
+        for cell in self._cells:
+            try:
+                value = cell.cell_contents
+            except ValueError:  # a name that is not bound yet
+                continue
+            if type(value) is Tensor:
+                found.append(id(value))
+        return tuple(found)
 
 
 _ADVICE = "Pass tensors, numbers, and lists, tuples or dicts of them; make arrays Tensors first."
