@@ -9,6 +9,7 @@ every variable and every gradient must have the same bits.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -575,7 +576,8 @@ class Calls:
             self.both(line)
         self.forget_history()
         names = [n for n, v in self.want.items() if isinstance(v, Value)]
-        simple = [n for n in names if self.want[n].is_leaf]
+        holders = Counter(id(self.want[n]) for n in names)
+        simple = [n for n in names if self.want[n].is_leaf and holders[id(self.want[n])] == 1]
         arguments = self.pick.sample(simple, self.pick.randint(0, min(3, len(simple))))
         plain = self.function(self.want, arguments)
         captured = how(self.function(self.got, arguments))

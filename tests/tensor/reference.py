@@ -243,9 +243,9 @@ class Value:
             return Value.of(out.reshape(self.shape))
         if self.size and float(np.max(np.abs(self.array))) > _EXACT:
             raise Refused("large")
-        sums = values._taken_back(flat.astype(np.int64), self.shape)
+        sums = (-values)._taken_back(flat.astype(np.int64), self.shape)
         _exact(self.array)
-        return self - (-sums)  # which keeps -0.0 where nothing is added
+        return self - sums  # which keeps -0.0 where nothing is added
 
     def one_hot(self, num_classes: int) -> Value:
         if not self.dtype.is_data_int:

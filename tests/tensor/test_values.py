@@ -22,12 +22,14 @@ def numbers(*values: float) -> Tensor:
 
 # ---- equal graphs are one node
 def test_an_equal_graph_after_an_update_in_place() -> None:
-    x = numbers(1, 2)
-    y, z = x * 2.0, (x * 2.0).reshape(2, 1)
-    y.realize()
+    x, w = numbers(1, 2), numbers(1, 1).requires_grad_()
+    y = x * 2.0
+    z = (y * w).sum()  # keeps the graph
+    realize(y, z)
     y += 1.0
-    assert y.tolist() == [3, 5]
-    assert (x * 2.0).tolist() == [2, 4] and z.tolist() == [[2], [4]]
+    assert y.tolist() == [3, 5] and (x * 2.0).tolist() == [2, 4]
+    z.backward()
+    assert w.grad is not None and w.grad.tolist() == [2, 4]
 
 
 def test_what_was_built_on_a_value_before_it_was_computed() -> None:
@@ -77,7 +79,7 @@ def test_what_changes_nothing_gives_another_tensor() -> None:
 
 # ---- gradients
 def test_a_detached_leaf_stays_detached_when_it_is_computed() -> None:
-    x = numbers(2, 3).requires_grad_()
+    x = numbers(2, 3).requires_grad_().realize()
     y = x.detach()
     assert y.reshape(2, 1).realize().tolist() == [[2], [3]]
     y.realize()
@@ -89,10 +91,13 @@ def test_a_detached_leaf_stays_detached_when_it_is_computed() -> None:
 
 @pytest.mark.parametrize("computed", [False, True])
 def test_ties_do_not_depend_on_what_is_computed(computed: bool) -> None:
-    x, limit = numbers(1, 3).requires_grad_(), full((2,), 3.0)
-    if computed:
-        limit.realize()
-    (g,) = grad(x.maximum(limit).sum(), x)
+    x = numbers(1, 3).requires_grad_()
+    for limit in (full((2,), 3.0), full((), 3.0)):
+        if computed:
+            limit.realize()
+        (g,) = grad(x.maximum(limit).sum(), x)
+        assert g.tolist() == [0, 0.5]
+    (g,) = grad(x[1].minimum(full((), 3.0)), x)
     assert g.tolist() == [0, 0.5]
 
 

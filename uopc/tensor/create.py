@@ -47,8 +47,10 @@ def full(
     sizes = _sizes(shape, "full")
     value = number_of(fill_value, "full")
     dtype = _wanted(dtype, default_of(value))
-    u = scalar(value, dtype, "full")
-    return _made(u.expand(sizes) if sizes else u, device, requires_grad)
+    u = scalar(value, dtype, "full").expand(sizes or (1,))
+    if not sizes:  # an array, not the number: what ties with it shares the gradient
+        u = u.reshape(())
+    return _made(u, device, requires_grad)
 
 
 def _wanted(dtype: DType | None, otherwise: DType) -> DType:

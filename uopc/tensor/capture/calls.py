@@ -40,7 +40,8 @@ def call_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], closed: tuple[int,
     parts += [(name, _part(kwargs[name], tensors)) for name in sorted(kwargs)]
     first: dict[int, int] = {}
     same = tuple([first.setdefault(id(t), n) for n, t in enumerate(tensors)])
-    key = (*parts, same, closed, grad_enabled(), storage.default_device())
+    around = tuple([("argument", first[i]) if i in first else i for i in closed])
+    key = (*parts, same, around, grad_enabled(), storage.default_device())
     try:
         hash(key)
     except TypeError as error:
