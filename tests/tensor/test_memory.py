@@ -26,7 +26,7 @@ from uopc.tensor import (
     synchronize,
 )
 
-pytestmark = pytest.mark.usefixtures("each_device")
+pytestmark = [pytest.mark.usefixtures("each_device"), pytest.mark.uninstrumented]
 
 
 def train() -> None:

@@ -15,9 +15,11 @@ Muller, "A note on the generation of random normal deviates", 1958.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -138,7 +140,23 @@ def _made(u: UOp, device: str, requires_grad: bool) -> Tensor:
     return t.requires_grad_() if requires_grad else t
 
 
+P = ParamSpec("P")
+
+
+def _whole(draw: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A draw that nothing is computed during: until its tensor is there, nobody could tell that the
+    counter's version which it names is still wanted."""
+
+    @functools.wraps(draw)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        with storage.turn:
+            return draw(*args, **kwargs)
+
+    return run
+
+
 # ---- uniform
+@_whole
 def rand(
     *shape: Any,
     dtype: DType | None = None,
@@ -160,6 +178,7 @@ def _uniform(shape: Shape, dtype: DType, device: str) -> UOp:
     return (word >> (word.dtype.bits - bits)).cast(dtype) * 2.0**-bits
 
 
+@_whole
 def uniform(
     *shape: Any,
     low: float = 0.0,
@@ -176,6 +195,7 @@ def uniform(
     return _made(u * span + start, place, requires_grad)
 
 
+@_whole
 def randint(
     low: int,
     high: int,
@@ -209,6 +229,7 @@ def randint(
     return _made(u, place, False)
 
 
+@_whole
 def bernoulli(p: Base | Number, shape: Any = None, device: str | None = None) -> Tensor:
     """Bools, each true with probability p.
 
@@ -228,6 +249,7 @@ def bernoulli(p: Base | Number, shape: Any = None, device: str | None = None) ->
 
 
 # ---- normal
+@_whole
 def randn(
     *shape: Any,
     dtype: DType | None = None,
@@ -242,6 +264,7 @@ def randn(
     return _made(_normal(shape_of(shape, "randn"), wanted, place), place, requires_grad)
 
 
+@_whole
 def normal(
     *shape: Any,
     mean: float = 0.0,
@@ -293,6 +316,7 @@ def _polynomial(z: UOp, coefficients: tuple[float, ...]) -> UOp:
     return total
 
 
+@_whole
 def dropout(x: Tensor, p: float = 0.5) -> Tensor:
     """x / (1 - p) with probability 1 - p, else 0: the mean stays.
 
