@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from uopc.schedule.order import Order, Placed
+from uopc.schedule.order import Order, Placed, after_needs
 
 
 def reachable(start: Placed, end: Placed, without: tuple[Placed, Placed]) -> bool:
@@ -73,3 +73,10 @@ def test_what_is_later_moves_behind() -> None:
     order.contract(a, b, {x})
     assert order.nodes() == [y, a, x]
     assert a.before == {y} and a.after == {x}
+
+
+def test_nodes_come_after_what_they_need() -> None:
+    needs: dict[str, set[str]] = {"a": set(), "b": {"d"}, "c": set(), "d": {"a"}}
+    assert after_needs("abcd", needs) == ["a", "c", "d", "b"]
+    assert after_needs("abcd", needs, lambda v: v == "c") == ["a", "d", "b", "c"]
+    assert after_needs("abcd", needs | {"a": {"b"}}) == ["c"], "the others wait for one another"

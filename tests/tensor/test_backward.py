@@ -14,8 +14,8 @@ from uopc.tensor import backward
 from uopc.tensor.backward import grad
 from uopc.tensor.core import Tensor
 from uopc.tensor.gradcheck import gradcheck, gradgradcheck
+from uopc.tensor.leaves import move
 from uopc.tensor.mode import enable_grad, grad_enabled, no_grad
-from uopc.tensor.places import move
 from uopc.uop.numbers import Array
 
 CPU = "cpu"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from uopc.dtype import dtypes
 from uopc.errors import CompilerError, UsageError
 from uopc.kernel import KernelBody
-from uopc.passes import places
+from uopc.passes import indices
 from uopc.passes.walk import recurse
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
@@ -226,7 +226,7 @@ class _Walk:
                 continue
             named = yield (u.src[1 + ~j], at, gate)
             self._use(u, named, n, gate)
-            inner.append(places.element(named, n) if n else ix.ZERO)
+            inner.append(indices.element(named, n) if n else ix.ZERO)
         if prod(x.shape) == 0:
             return UOp.const(0, u.dtype)
         return (yield (x, tuple(inner), gate))
@@ -245,7 +245,7 @@ class _Walk:
             if j < 0:
                 named = yield (u.src[1 + ~j], inner, gate)
                 self._use(u, named, n, gate)
-                hit.append(places.hits(named, i, n))
+                hit.append(indices.hits(named, i, n))
         value = yield (values, inner, ix.conj(gate, *hit))
         chosen = inherit(UOp(Ops.WHERE, (ix.conj(*hit), value, zero)), u)
         return _total(u, chosen, Combine.ADD, tuple(new.values()))
@@ -260,10 +260,10 @@ class _Walk:
         index has where it matters."""
         out = []
         for (named, size), gates in self.used.items():
-            stray = ix.conj(_any(_about(named, g) for g in gates), places.strays(named, size))
+            stray = ix.conj(_any(_about(named, g) for g in gates), indices.strays(named, size))
             if stray is ix.FALSE:
                 continue
-            word, code = UOp(Ops.INDEX, (errors, ix.ZERO)), places.report_code(named, size)
+            word, code = UOp(Ops.INDEX, (errors, ix.ZERO)), indices.report_code(named, size)
             src = (word, code) if stray is ix.TRUE else (word, code, stray)
             store = inherit(UOp(Ops.STORE, src, ReportArg()), named)
             ranges = sorted(free(store), key=lambda r: r.arg.axis)

@@ -9,12 +9,12 @@ x @ w.
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum
 
 from uopc.schedule.limits import Limits
+from uopc.schedule.order import after_needs
 from uopc.schedule.views import VIEWS, ZERO, Entry, Index, axes_in, is_plain, own, source
 from uopc.uop.infer import Shape, prod
 from uopc.uop.node import UOp, toposort
@@ -185,27 +185,12 @@ class Anchors:
         """A topological order in which an update waits for all that does not need it: the readers
         of the old contents come first.  So does a sum of partial sums (`uopc/schedule/partial.py`):
         the rows that these may join come first."""
-        users: dict[UOp, list[UOp]] = defaultdict(list)
-        missing: dict[UOp, int] = {}
+        needs: dict[UOp, set[UOp]] = {}
         for v in anchors:
-            needs = {leaf for leaf, _ in self.leaves(v) if leaf in self.kind}
+            needs[v] = {leaf for leaf, _ in self.leaves(v) if leaf in self.kind}
             if v.op is Ops.ASSIGN and v.src[0] in self.kind:
-                needs.add(v.src[0])
-            missing[v] = len(needs)
-            for u in needs:
-                users[u].append(v)
-        rank = {v: k for k, v in enumerate(anchors)}
-        ready = [(_is_late(v), rank[v]) for v in anchors if not missing[v]]
-        heapq.heapify(ready)
-        out: list[UOp] = []
-        while ready:
-            v = anchors[heapq.heappop(ready)[1]]
-            out.append(v)
-            for w in users[v]:
-                missing[w] -= 1
-                if not missing[w]:
-                    heapq.heappush(ready, (_is_late(w), rank[w]))
-        return out
+                needs[v].add(v.src[0])
+        return after_needs(anchors, needs, _is_late)
 
     # ---- what they read
     def is_product(self, u: UOp) -> bool:

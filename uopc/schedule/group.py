@@ -401,8 +401,9 @@ class Grouping:
                         for j, e in enumerate(at):
                             if axes[j] not in shared:
                                 continue
-                            plain = isinstance(e, int) and e >= 0
-                            if not plain or x.axes[m][e] != same.get(axes[j]):  # type: ignore[index]  # plain
+                            if not isinstance(e, int) or e < 0:
+                                return "would overwrite what another block reads"
+                            if x.axes[m][e] != same.get(axes[j]):
                                 return "would overwrite what another block reads"
         return ""
 

@@ -1,4 +1,4 @@
-"""A topological order that survives contraction.
+"""Topological orders: one that is made once, and one that survives contraction.
 
 Positions are always topological.  Contracting a and b walks only what lies between them in the
 order (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", ACM
@@ -7,7 +7,40 @@ JEA 11, 2006), so a merge costs its window and not the graph.
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+N = TypeVar("N")
+
+
+def after_needs(
+    nodes: Sequence[N],
+    needs: Mapping[N, AbstractSet[N]],
+    is_late: Callable[[N], bool] = lambda node: False,
+) -> list[N]:
+    """The nodes after what they need; where that leaves a choice, late ones last, else as they
+    stand.  Nodes that wait for one another are left out."""
+    missing = {v: len(needs[v]) for v in nodes}
+    users: dict[N, list[N]] = defaultdict(list)
+    for v in nodes:
+        for before in needs[v]:
+            users[before].append(v)
+    rank = {v: n for n, v in enumerate(nodes)}
+    ready = [(is_late(v), rank[v]) for v in nodes if not missing[v]]
+    heapq.heapify(ready)
+    out: list[N] = []
+    while ready:
+        v = nodes[heapq.heappop(ready)[1]]
+        out.append(v)
+        for w in users[v]:
+            missing[w] -= 1
+            if not missing[w]:
+                heapq.heappush(ready, (is_late(w), rank[w]))
+    return out
 
 
 @dataclass(eq=False)

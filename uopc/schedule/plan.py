@@ -1,13 +1,13 @@
 """A graph to kernels, in order, with their memories: the schedule.  TENSOR -> KernelBody.
 
-refine -> anchors -> group -> stores -> hazards -> bodies -> memory.  It depends on the graph and on
-the Target, never on Opts.  Reasons stand in tables beside the graph, never in it, so that equal
-kernels stay equal.
+normalise (with picks) comes before; then refine -> anchors -> group -> stores -> hazards -> bodies
+-> batch -> memory, and where grouping finds column sums that can join rows, partial and once more
+from refine.  A schedule depends on the graph and on the Target, never on Opts.  Reasons stand in
+tables beside the graph, never in it, so that equal kernels stay equal.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from uopc.schedule.group import Group, Grouping
 from uopc.schedule.hazards import Hazards
 from uopc.schedule.limits import Limits, limits_of
 from uopc.schedule.memory import ErrorWord, Leaf, Place, place
+from uopc.schedule.order import after_needs
 from uopc.schedule.partial import with_partial_sums
 from uopc.schedule.refine import refine
 from uopc.schedule.stores import Stores
@@ -198,21 +199,6 @@ def _least(stores: Stores, order: Sequence[Group]) -> int:
 
 def _in_order(stores: Stores, hazards: Hazards) -> list[Group]:
     """Groups after what they need; where free, in the order of grouping."""
-    missing = {g: len(hazards.needs[g]) for g in stores.groups}
-    users: dict[Group, list[Group]] = defaultdict(list)
-    for g in stores.groups:
-        for before in hazards.needs[g]:
-            users[before].append(g)
-    rank = {g: n for n, g in enumerate(stores.groups)}
-    ready = [rank[g] for g in stores.groups if not missing[g]]
-    heapq.heapify(ready)
-    out: list[Group] = []
-    while ready:
-        g = stores.groups[heapq.heappop(ready)]
-        out.append(g)
-        for after in users[g]:
-            missing[after] -= 1
-            if not missing[after]:
-                heapq.heappush(ready, rank[after])
+    out = after_needs(stores.groups, hazards.needs)
     assert len(out) == len(stores.groups), "kernels wait for one another"
     return out

@@ -24,8 +24,8 @@ from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
 from uopc.tensor.core import Tensor
 from uopc.tensor.engine import realize
+from uopc.tensor.leaves import move, zeros
 from uopc.tensor.mode import no_grad
-from uopc.tensor.places import move, zeros
 from uopc.uop.node import here
 
 State: TypeAlias = dict[str, Tensor]

@@ -13,8 +13,8 @@ from uopc.dtype import DType
 from uopc.errors import UsageError
 from uopc.tensor.core import Tensor
 from uopc.tensor.engine import realize
+from uopc.tensor.leaves import move
 from uopc.tensor.mode import no_grad
-from uopc.tensor.places import move
 from uopc.tensor.storage import device_named
 
 
