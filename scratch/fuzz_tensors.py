@@ -97,8 +97,10 @@ def attempt(given: Program, way: str, device: str) -> tuple[str, str]:
 
 
 def is_declared(error: Exception) -> bool:
-    """A gradient at a value that an update has been written over: documented in backward.py."""
-    return isinstance(error, UsageError) and "has been written over" in str(error)
+    """A gradient at a value that an update has been written over (see backward.py), or by a leaf of
+    whose elements none is left in the graph."""
+    said = ("has been written over", "no output depends on input")
+    return isinstance(error, UsageError) and any(text in str(error) for text in said)
 
 
 def kind_of(error: Exception) -> str:

@@ -165,8 +165,8 @@ class Value:
             (old, lambda g: g._taken_back(np.where(where >= 0, where, -1), old.shape)),
             (new, lambda g: g._taken_back(np.where(where < 0, -1 - where, -1), new.shape)),
         )
-        if named.size:
-            self.assign(result)
+        if named.size or (isinstance(key, Value) and key.dtype is dtypes.bool and key.size):
+            self.assign(result)  # how many elements a mask has nobody knows before
 
     # ---- elements by position
     def _moved(self, f: Callable[[Array, Any], Array], fill: Any = 0) -> Value:
@@ -564,7 +564,7 @@ class Value:
     def sign(self) -> Value:
         if self.dtype is dtypes.bool or self.dtype.storage:
             raise Refused("bools, or fp8")
-        return Value.of(np.sign(self.array))
+        return Value.of(np.sign(_wide(self.array)).astype(self.array.dtype))
 
     def isnan(self) -> Value:
         self._has(None)
@@ -692,6 +692,8 @@ class Value:
         if not dtype.is_float:
             with np.errstate(all="ignore"):
                 return Value.of(np.asarray(a.array @ b.array))
+        if (a.ndim != 2 or b.ndim != 2) and dtype.bits < 32:
+            return (a.cast(dtypes.f32) @ b.cast(dtypes.f32)).cast(dtype)
         if a.ndim != 2 or b.ndim != 2:
             left = a if a.ndim > 1 else a.unsqueeze(0)
             right = b if b.ndim > 1 else b.unsqueeze(-1)

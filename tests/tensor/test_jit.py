@@ -636,3 +636,25 @@ def test_a_captured_function_has_the_bits_of_its_results_computed_together() -> 
     for _ in range(3):
         for got, want in zip(step(x), together, strict=True):
             np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_a_closed_over_tensor_becomes_a_view_of_another() -> None:
+    """What is copied to where the next call reads it are its elements in order."""
+    w, y = numbers(1, 2, 3, 4).reshape(2, 2).requires_grad_(), numbers(0, 0, 0, 0).reshape(2, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        before = y * x
+        y.assign(w.T)
+        return before
+
+    for n in range(CALLS):
+        assert step(numbers(1, 1)).tolist() == ([[0, 0], [0, 0]] if n == 0 else [[1, 3], [2, 4]])
+    assert y.tolist() == [[1, 3], [2, 4]]
+
+
+def test_empty_tensors_are_updated() -> None:
+    y = Tensor(np.zeros((0,), np.float16))
+    step = jit(lambda x: y.assign(x.expand(0)) + 1.0)
+    for _ in range(CALLS):
+        assert step(Tensor(np.ones(1, np.float16))).tolist() == []

@@ -63,6 +63,15 @@ def test_small_schedules_do_not_hold_the_first_tensors() -> None:
     assert x._u.arg.slot >= 1_000_000
 
 
+def test_an_empty_part_of_memory_that_is_overwritten() -> None:
+    x = numbers(1, 2, 3)
+    x += 1.0
+    part = x[::-1][:0]
+    x.assign(-1.0)
+    assert x.tolist() == [-1] * 3 and part.tolist() == []
+    assert part.expand(2, 0).sum().tolist() == 0  # for which what was overwritten is not needed
+
+
 # ---- a tensor of one's own
 def test_what_changes_nothing_gives_another_tensor() -> None:
     x = Tensor([1, 2], dtype=dtypes.u8)
@@ -87,6 +96,18 @@ def test_a_detached_leaf_stays_detached_when_it_is_computed() -> None:
     assert g.tolist() == [2, 3] and not y.requires_grad
     y += 1.0
     assert x.tolist() == [2, 3]
+
+
+def test_a_detached_leaf_that_is_computed_before_the_leaf() -> None:
+    """The leaf's memory is then what the detached value stands for."""
+    x = Tensor(np.float32(1), requires_grad=True)
+    with no_grad():
+        x[...] = 2.0
+    y = x.detach()
+    y.realize()
+    x.realize()
+    (g,) = grad(x * 3.0 - y, x)
+    assert g.item() == 3
 
 
 @pytest.mark.parametrize("computed", [False, True])

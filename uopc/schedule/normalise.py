@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from uopc.dtype import DType, dtypes
 from uopc.schedule.picks import picked
-from uopc.uop.infer import Shape, prod
+from uopc.uop.infer import Shape
 from uopc.uop.node import UOp, derive, inherit
 from uopc.uop.ops import ELEMENTWISE, Ops, ParamArg
 
@@ -19,7 +19,8 @@ Known = Callable[[UOp], UOp | None]
 
 
 def reachable(roots: Sequence[UOp], known: Known) -> list[UOp]:
-    """Every node that has to be looked at, sources first: nothing below what is in memory."""
+    """Every node that has to be looked at, sources first: nothing below what is in memory, or has
+    no elements."""
     out: list[UOp] = []
     seen: set[UOp] = set()
     stack: list[tuple[UOp, bool]] = [(r, False) for r in reversed(roots)]
@@ -30,10 +31,17 @@ def reachable(roots: Sequence[UOp], known: Known) -> list[UOp]:
         elif u not in seen:
             seen.add(u)
             stack.append((u, True))
-            memory = known(u)
-            below = u.src if memory is None else (memory,)
+            below: tuple[UOp, ...] = ()
+            if not _empty(u):
+                memory = known(u)
+                below = u.src if memory is None else (memory,)
             stack += [(s, False) for s in reversed(below) if s not in seen]
     return out
+
+
+def _empty(u: UOp) -> bool:
+    """Is it computed, and has no elements?"""
+    return 0 in u.shape and u.op is not Ops.BUFFER and u.dtype is not dtypes.void
 
 
 def structure(
@@ -48,11 +56,14 @@ def structure(
     leaves: dict[UOp, int] = {}
     key: list[object] = []
     for u in reachable(roots, known):
-        memory = known(u)
+        memory = None if _empty(u) else known(u)
         if memory is not None:
             number[u] = number[memory]
             continue
         number[u] = len(key)
+        if _empty(u):
+            key.append((u.dtype, u.shape))
+            continue
         if u.op is Ops.BUFFER:
             leaf = leaves.setdefault(u, len(leaves))
             key.append((leaf, u.arg.dtype, u.arg.shape, u in wanted))
@@ -69,6 +80,9 @@ def canonical(
     slot = {leaf: n for n, leaf in enumerate(leaves)}
     new: dict[UOp, UOp] = {}
     for u in reachable(roots, known):
+        if _empty(u):  # nothing to compute, whatever is below
+            new[u] = inherit(UOp.const(0, u.dtype, u.shape), u)
+            continue
         memory = known(u)
         if memory is not None:
             new[u] = new[memory]
@@ -76,8 +90,6 @@ def canonical(
             new[u] = leaf_buffer(slot[u], u.arg.dtype, u.arg.shape)
         elif u.op in (Ops.DETACH, Ops.CURVE):
             new[u] = new[u.src[0]]
-        elif not prod(u.shape) and u.dtype is not dtypes.void:  # no elements: nothing to compute
-            new[u] = inherit(UOp.const(0, u.dtype, u.shape), u)
         else:
             new[u] = picked(narrowed(u, tuple([new[s] for s in u.src])))
     return [new[r] for r in roots], new

@@ -313,7 +313,7 @@ def _settle(t: Base, u: UOp) -> None:
         views.append(u)
         u = u.src[0]
     value = storage.becomes.get(u, u)
-    passes = collects(value)
+    passes = collects(u) or collects(value)
     for view in reversed(views):
         if view.op is Ops.RESHAPE:
             value = value.reshape(view.shape)
@@ -321,7 +321,7 @@ def _settle(t: Base, u: UOp) -> None:
             value = UOp(view.op, (value,), view.arg)
         elif passes:  # the memory of a leaf: without the DETACH gradients would come to it
             value = value.detach()
-        passes = passes or collects(value)
+        passes = passes or collects(view) or collects(value)
     with naming:
         if value is not graph and t._u is graph:
             t._u = value

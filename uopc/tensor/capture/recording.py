@@ -106,6 +106,8 @@ class _Left:
         new = [t for t in (*made, *gradients) if t is not None and not recorder.of(t)]
         recorder.scheduling([t._u for t in new])  # some may have been there before
         realize(*new, *recorder.still_changed())
+        for t in recorder.still_changed():
+            places.give_memory(t)
         for t in new:
             places.give_memory(t)
             recorder.touch(home(t._u))
