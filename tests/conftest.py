@@ -15,6 +15,8 @@ from uopc.config import current
 
 #: every kernel that a test emulates is checked, unless the test says otherwise
 os.environ.setdefault("UOPC_CHECK", "1")
+#: and choices do not depend on what was searched for on this machine
+os.environ.setdefault("UOPC_SEARCHED", "0")
 
 settings.register_profile("uopc", deadline=None, max_examples=25)
 settings.register_profile("ci", settings.get_profile("uopc"), derandomize=True, print_blob=True)

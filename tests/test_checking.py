@@ -495,11 +495,11 @@ def test_several_bodies() -> None:
 
 
 def test_every_step_of_a_compiled_kernel() -> None:
-    total = buffer(0, dtypes.f32, (1 << 12,)).reduce(Ops.ADD)
-    split = Opts(gpu=True, blocks={0: 4}, local={0: 64})
+    total = buffer(0, dtypes.f32, (1 << 12, 2)).reduce(Ops.MAX).reduce(Ops.ADD)
+    split = Opts(gpu=True, blocks={1: 4}, local={1: 64})
     kernel = uopc.compile(total, split, target="emulated", name="total")
     assert len(kernel.steps) == 2
-    values = np.ones(1 << 12, np.float32)
+    values = np.ones((1 << 12, 2), np.float32)
     verdict = check(kernel, values)
     assert verdict.ok, str(verdict)
     assert verdict.kernel == "total" and float(verdict.outputs[0]) == 1 << 12

@@ -106,7 +106,8 @@ def test_a_cache_that_is_switched_off() -> None:
 
 
 def test_settings_are_those_that_differ(tmp_path: Path) -> None:
-    with environment(UOPC_THREADS="2", UOPC_DEBUG="0", UOPC_CHECK="0"):
+    usual = {"UOPC_DEBUG": "0", "UOPC_CHECK": "0", "UOPC_SEARCHED": "1"}
+    with environment(UOPC_THREADS="2", **usual):
         assert settings().detail == f"UOPC_CACHE_DIR={tmp_path / 'cache'}, UOPC_THREADS=2"
 
 

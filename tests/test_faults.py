@@ -21,6 +21,7 @@ from uopc.faults.explain import Witness
 from uopc.faults.raw import (
     AccumulatorFault,
     Agent,
+    ClusterFault,
     CopyFault,
     MbarrierFault,
     WaitKind,
@@ -35,7 +36,7 @@ from uopc.uop.ops import Ops
 HEAD = """\
 from uopc.dtype import AddrSpace, dtypes
 from uopc.uop.cursor import Cursor, tensor_map
-from uopc.uop.node import UOp, buffer, range_
+from uopc.uop.node import UOp, buffer, range_, rank_
 from uopc.uop.ops import *
 
 x, y = buffer(0, dtypes.f32, (64,)), buffer(1, dtypes.f32, (64,))
@@ -191,6 +192,15 @@ with c.loop(range_(4, 2)):
     with c.when(t < 1):
         second = c.bulk_store(rows, tile.index(0), zero)
         c.commit(Engine.BULK)
+"""
+CLUSTER = """\
+rank = rank_(2, 1)
+part = UOp(Ops.ALLOC, (), ParamArg(7, dtypes.f32, (2, 64), AddrSpace.CLUSTER, "part"))
+c.cluster_arrive()
+waited = c.cluster_wait()
+first = c.store(part.index((1 - rank) * 64 + t), x.index(t).load())
+c.cluster_barrier()
+c.store(y.index(t), c.load(part.index(rank * 64 + t)))
 """
 ATOMICS = """\
 first = c.atomic(Atomic.ADD, y.index(0), 1.0)
@@ -540,6 +550,25 @@ CASES: dict[str, tuple[str, Says]] = {
     "copy-coordinate": (
         BULK,
         said(FaultKind.COPY, "first", "tile", lane=0, detail=(CopyFault.COORDINATE, 20)),
+    ),
+    "cluster-not-started": (
+        CLUSTER,
+        said(
+            FaultKind.CLUSTER,
+            "first",
+            "part",
+            element=67,
+            block=2,
+            detail=(ClusterFault.NOT_STARTED, 1),
+        ),
+    ),
+    "cluster-ended": (
+        CLUSTER,
+        said(FaultKind.CLUSTER, "first", "part", element=67, detail=(ClusterFault.ENDED, 1)),
+    ),
+    "cluster-not-arrived": (
+        CLUSTER,
+        said(FaultKind.CLUSTER, "waited", lane=32, detail=(ClusterFault.NOT_ARRIVED, 0)),
     ),
     "assertion": (SAYS, said(FaultKind.ASSERTION, "first")),
 }

@@ -39,7 +39,8 @@ def emulated(kernel: Kernel, bodies: list[UOp], arrays: dict[int, Array]) -> lis
         for p in step.source.params:
             if p.slot not in memory:
                 memory[p.slot] = np.zeros(p.size, p.dtype.numpy)
-        Program(emulate(step.sink, step.source.name))(*(memory[p.slot] for p in step.source.params))
+        source = emulate(step.sink, step.source.name, target=kernel.target)
+        Program(source)(*(memory[p.slot] for p in step.source.params))
     first = 1 + max(arrays, default=-1)
     return [memory[first + n].reshape(b.shape) for n, b in enumerate(bodies)]
 

@@ -246,15 +246,13 @@ def total() -> Kernel:
     return uopc.compile(param(0, 100_003).reduce(Ops.ADD, 1), target="sm_90a", name="total")
 
 
-def test_a_long_sum_is_two_steps(rng: np.random.Generator) -> None:
-    first, second = total().steps
-    (blocks, _, _), (threads, _, _) = first.launch_dims
-    assert blocks > 1 and threads >= 128 and second.launch_dims[0] == (1, 1, 1)
-    assert (first.source.name, second.source.name) == ("total_part0", "total")
-    assert [p.size for p in first.source.params if p.written] == [blocks]
-    assert [p.size for p in second.source.params] == [1, blocks]
-    for step in total().steps:
-        assert step.cubin.code.startswith(b"\x7fELF") and not step.cubin.resources.spills
+def test_a_long_sum_is_folded_by_its_last_block(rng: np.random.Generator) -> None:
+    (step,) = total().steps
+    (blocks, _, _), (threads, _, _) = step.launch_dims
+    assert blocks > 1 and threads >= 128
+    assert [p.size for p in step.source.params] == [100_003, 1, blocks, 1]
+    assert [p.slot for p in step.source.params if p.slot in total().counters] == [3]
+    assert step.cubin.code.startswith(b"\x7fELF") and not step.cubin.resources.spills
     x = rng.standard_normal(100_003).astype(np.float32)
     got = total()(x)
     bound = 64 * 2.0**-24 * np.abs(x).sum(dtype=np.float64)
@@ -264,15 +262,32 @@ def test_a_long_sum_is_two_steps(rng: np.random.Generator) -> None:
     assert total()(whole) == 100_003
 
 
+# ---- sums of more than one reduction, split over the grid: a launch for each half
+@cache
+def halves() -> Kernel:
+    body = param(0, 600, 5).reduce(Ops.MAX, 1).reduce(Ops.ADD, 1)
+    return uopc.compile(body, Opts(gpu=True, blocks={1: 3}, local={1: 32}), "sm_90a", "total")
+
+
+def test_a_sum_of_maxima_is_two_steps(rng: np.random.Generator) -> None:
+    first, second = halves().steps
+    assert first.launch_dims[0] == (3, 1, 1) and second.launch_dims[0] == (1, 1, 1)
+    assert (first.source.name, second.source.name) == ("total_part0", "total")
+    assert [p.size for p in first.source.params if p.written] == [3]
+    assert [p.size for p in second.source.params] == [1, 3]
+    x = rng.standard_normal((600, 5)).astype(np.float32)
+    np.testing.assert_allclose(halves()(x), x.max(1).sum(dtype=np.float64), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["source", "launch_dims", "cubin", "ptx", "sass", "resources"])
 def test_attributes_of_one_step_ask_for_the_step(name: str) -> None:
     said = rf"the kernel has 2 steps; ask each one: \[s\.{name} for s in kernel\.steps\]"
     with pytest.raises(UsageError, match=said):
-        getattr(total(), name)
+        getattr(halves(), name)
 
 
 def test_a_step_is_explained_after_the_other() -> None:
-    text = total().explain()
+    text = halves().explain()
     assert text.index("step 0: total_part0 for sm_90a") < text.index("step 1: total for sm_90a")
     assert text.count("-- legalise") == 2
 
@@ -282,7 +297,7 @@ def test_opts_split_a_reduction_where_they_name_its_blocks(rng: np.random.Genera
     kernel = uopc.compile(
         param(0, 3, 200).reduce(Ops.ADD, 1), Opts(gpu=True, blocks={1: 5}, local={1: 8}), "sm_80"
     )
-    assert kernel.steps[0].launch_dims[0] == (5, 3, 1) and len(kernel.steps) == 2
+    assert kernel.launch_dims[0] == (5, 3, 1) and len(kernel.partials) == 2
     assert_same(kernel(x), x.sum(1))
 
 
@@ -290,8 +305,7 @@ def test_opts_split_a_reduction_where_they_name_its_blocks(rng: np.random.Genera
 def test_what_would_spill_keeps_its_blocks(n: int) -> None:
     """The candidate after one that spills is the same mapping, not one block for everything."""
     kernel = uopc.compile(param(0, n).reduce(Ops.ADD, 1), target="sm_90a")
-    assert len(kernel.steps) == 2 and kernel.steps[0].launch_dims[0][0] >= 132
-    assert not any(s.cubin.resources.spills for s in kernel.steps)
+    assert kernel.launch_dims[0][0] >= 132 and not kernel.resources.spills
 
 
 def test_explicit_opts_may_spill_and_it_is_reported() -> None:
@@ -375,7 +389,8 @@ def test_check_is_what_is_asked_for(no_gpu: None, target: str, check: bool) -> N
 
 def test_every_step_is_checked(no_gpu: None) -> None:
     opts = Opts(gpu=True, blocks={1: 3}, local={1: 32})
-    kernel = uopc.compile(param(0, 2, 960).reduce(Ops.ADD, 1), opts, "emulated", check=True)
+    body = param(0, 2, 960, 2).reduce(Ops.MAX, 1).reduce(Ops.ADD, 1)
+    kernel = uopc.compile(body, opts, "emulated", check=True)
     assert [step.runs.checked for step in kernel.steps] == [True, True]
 
 

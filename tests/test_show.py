@@ -21,6 +21,7 @@ MODEL = """\
 from beside import HALF
 from uopc.dtype import dtypes
 from uopc.examples import smem_gemm_ir
+from uopc.opts import Opts
 from uopc.pipeline import compile
 from uopc.uop import Ops, buffer, range_, sink
 
@@ -28,6 +29,8 @@ a = buffer(0, dtypes.f32, (64, 100))
 softer = a * HALF
 both = [softer, a + 1.0]
 total = buffer(0, dtypes.f32, (1 << 20,)).reduce(Ops.ADD)
+pieces = buffer(0, dtypes.f32, (600, 5)).reduce(Ops.MAX).reduce(Ops.ADD)
+halves = compile(pieces, Opts(gpu=True, blocks={1: 3}, local={1: 32}), "sm_90a", "halves")
 compiled = compile(softer, target="cpu", name="softer")
 gemm = smem_gemm_ir(64, 16)
 plain_loop = sink(buffer(1, dtypes.f32, (4,)).index(0).store(1.0))
@@ -122,13 +125,13 @@ def test_a_compiled_kernel_is_shown_as_it_is(run: Run) -> None:
 
 
 def test_each_launch_of_a_split_reduction_is_shown(run: Run) -> None:
-    said = run("model.py:total")
+    said = run("model.py:halves")
     assert "launch 1 of 2\n" in said and "launch 2 of 2\n" in said
     assert said.count("\nresources ") == 2
 
 
 def test_the_users_lines_stand_beside_the_source(run: Run) -> None:
-    assert "// model.py:8" in run("model.py:softer")
+    assert "// model.py:9" in run("model.py:softer")
 
 
 # ---- options
@@ -211,7 +214,9 @@ def test_usage_errors(run: Run, arguments: tuple[str, ...], said: str) -> None:
 
 def test_candidates_are_kernels_only(run: Run) -> None:
     said = run("model.py:nowhere", code=2)
-    kernels = "a, softer, both, total, compiled, gemm, plain_loop, made, breaks, leaves."
+    kernels = (
+        "a, softer, both, total, pieces, halves, compiled, gemm, plain_loop, made, breaks, leaves."
+    )
     assert said.endswith(f"Its kernels: {kernels}\n")
 
 
@@ -220,7 +225,7 @@ def test_errors_of_the_users_code_have_its_line(run: Run) -> None:
     line = MODEL.splitlines().index("    return a + buffer(1, dtypes.f32, (3,))") + 1
     assert f"breaks() in model.py failed at model.py:{line}: UsageError: ADD at" in said
     assert said.endswith("\n    return a + buffer(1, dtypes.f32, (3,))\n")
-    assert "failed at model.py:27: SystemExit: 3" in run("model.py:leaves", code=1)
+    assert "failed at model.py:30: SystemExit: 3" in run("model.py:leaves", code=1)
 
 
 @pytest.mark.parametrize(

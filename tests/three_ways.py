@@ -155,7 +155,8 @@ def check_orders(kernel: Kernel, case: Case, got: list[Array]) -> None:
             source = render_emulated(step.program, step.source.name, order=order)
             for p in source.params:
                 if p.written:
-                    arrays[p.slot] = np.empty(p.size, p.dtype.numpy)
+                    make = np.zeros if p.slot in kernel.counters else np.empty
+                    arrays[p.slot] = make(p.size, p.dtype.numpy)
             Program(source)(*(arrays[p.slot] for p in source.params))
         for slot, g in zip(outs[: len(got)], got, strict=True):
             assert_same(arrays[slot].reshape(g.shape), g)
@@ -188,6 +189,9 @@ def check_loops(kernel: Kernel, case: Case, got: list[Array]) -> None:
     ):
         return
     arrays = dict(case.arrays)
+    for p in kernel.partials:
+        if p.arg.slot in kernel.counters:
+            arrays[p.arg.slot] = np.zeros(prod(p.arg.shape), p.dtype.numpy)
     with np.errstate(all="ignore"):
         for step in kernel.steps:
             arrays |= run(step.sink, arrays, Stage.LOOPS)
@@ -201,9 +205,11 @@ def _steps(sink: UOp) -> int:
     order = toposort(sink)
     lanes = prod(u.arg.size for u in order if u.op is Ops.RANGE and u.arg.kind in WHOLE_KERNEL)
     each = 1 + lanes // 1024
-    return sum(
-        each * prod(r.arg.size for r in free(u) if r.arg.kind not in WHOLE_KERNEL) for u in order
-    )
+    return sum(each * prod(r.arg.size for r in free(u) if _is_loop(r)) for u in order)
+
+
+def _is_loop(scope: UOp) -> bool:
+    return scope.op is Ops.RANGE and scope.arg.kind not in WHOLE_KERNEL
 
 
 def compare(case: Case, got: list[Array], want: list[Array]) -> None:

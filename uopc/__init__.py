@@ -15,6 +15,7 @@ from uopc.target import Target
 if TYPE_CHECKING:
     from uopc.checking import Verdict, check
     from uopc.pipeline import Kernel, compile
+    from uopc.searching import search
     from uopc.tensor import Tensor
     from uopc.tracing import trace
 
@@ -29,6 +30,7 @@ __all__ = [
     "check",
     "compile",
     "dtypes",
+    "search",
     "trace",
 ]
 _LATER = {
@@ -36,6 +38,7 @@ _LATER = {
     "compile": "pipeline",
     "Verdict": "checking",
     "check": "checking",
+    "search": "searching",
     "trace": "tracing",
     "Tensor": "tensor",
 }

@@ -25,7 +25,7 @@ from uopc.runtime.nvrtc import Cubin
 from uopc.runtime.program import Program
 from uopc.runtime.ptxas import Resources
 from uopc.target import Target
-from uopc.uop.node import Shape, UOp, toposort
+from uopc.uop.node import Shape, UOp, memory, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.text import show
 
@@ -80,7 +80,9 @@ class Kernel:
     numerics: what its numbers are beside the body.
     out_shapes: the shapes of its outputs.
     input_slots, output_slots: where it takes inputs and outputs; partials: BUFFERs that hold what
-    one step leaves for the next; errors: the BUFFER that takes the code of a stray index, or None.
+    one step leaves for the next, or blocks for the last one; counters: slots of those that are zero
+    before a launch, and zero after it; errors: the BUFFER that takes the code of a stray index, or
+    None.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Kernel:
         self._dtypes = tuple(b.dtype for b in bodies)
         self.output_slots = tuple(o.arg.slot for o in outs)
         self.partials = tuple(partials)
+        self.counters = _counters(steps) & {p.arg.slot for p in partials}
         params = {u.arg.slot: u for u in toposort(*bodies) if u.op is Ops.BUFFER}
         self.input_slots = tuple(sorted(params))
         self.errors = errors
@@ -200,7 +203,8 @@ class Kernel:
         """
         have = dict(arrays)
         for p in self.partials:
-            have[p.arg.slot] = self._empty(p.arg.shape, p.dtype, self.device == "cuda", stream)
+            make = self._zeros if p.arg.slot in self.counters else self._empty
+            have[p.arg.slot] = make(p.arg.shape, p.dtype, self.device == "cuda", stream)
         for n, step in enumerate(self.steps):
             wanted = [p.slot for p in step.source.params]
             if missing := [slot for slot in wanted if slot not in have]:
@@ -215,6 +219,11 @@ class Kernel:
         if on_device and self.device == "cuda":
             return cuda.open_device().empty(shape, dtype.numpy, stream)
         return np.empty(shape, dtype.numpy)
+
+    def _zeros(self, shape: Shape, dtype: DType, on_device: bool, stream: Any) -> Any:
+        if on_device:
+            return cuda.open_device().zeros(shape, dtype.numpy, stream)
+        return np.zeros(shape, dtype.numpy)
 
     def _outputs(self, out: Any, inputs: Sequence[Any], stream: Any) -> list[Any]:
         if out is None:
@@ -238,6 +247,13 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"Kernel({self.steps[0].source.name}, {self.device}, {self.target}, {self.opts})"
+
+
+def _counters(steps: Sequence[Step]) -> frozenset[int]:
+    """Slots of the parameters that steps count in."""
+    counted = (u for s in steps for u in toposort(s.sink) if u.op is Ops.ATOMIC)
+    memories = {memory(u.src[0]) for u in counted}
+    return frozenset(m.arg.slot for m in memories if m.op is Ops.BUFFER)
 
 
 def render_for(

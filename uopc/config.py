@@ -1,7 +1,8 @@
 """The only reader of the environment.
 
 `Config.from_env()` is called once, by `uopc.config.current()`; everything else receives values.
-Nothing here changes generated code: whatever does is in Opts or Target.
+Nothing here changes generated code: whatever does is in Opts or Target.  `searched` says only whose
+Opts are taken, those of the automatic choice or what a search found.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "",
         "default device: cuda, emulated or cpu; empty: cuda if usable, else emulated",
     ),
+    "UOPC_SEARCHED": ("1", "0 chooses as if nothing had been searched for (`uopc.search`)"),
     "UOPC_SYNC": ("0", "1 waits for every launch, so that a failure names its kernel"),
     "UOPC_THREADS": ("0", "threads of native CPU kernels; 0: one per available core"),
 }
@@ -41,6 +43,7 @@ class Config:
     cache_mb: int = 512
     cc: str = ""
     device: str = ""
+    searched: bool = True
     sync: bool = False
     threads: int = 0
 
@@ -67,6 +70,7 @@ class Config:
             cache_mb=number("UOPC_CACHE_MB"),
             cc=get("UOPC_CC"),
             device=get("UOPC_DEVICE"),
+            searched=number("UOPC_SEARCHED") != 0,
             sync=number("UOPC_SYNC") != 0,
             threads=number("UOPC_THREADS"),
         )

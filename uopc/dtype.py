@@ -21,12 +21,15 @@ class AddrSpace(Enum):
     """Where a memory lives: GLOBAL device memory, a block's SHARED memory, a thread's REGisters.
 
     MBARRIER: mbarrier objects of a block, 8 bytes each beside its SHARED memory.
+    CLUSTER: shared memory of a thread block cluster: one array that all of its blocks see, of
+    which each block holds an equal part in its own shared memory.
     """
 
     GLOBAL = "global"
     SHARED = "shared"
     REG = "reg"
     MBARRIER = "mbarrier"
+    CLUSTER = "cluster"
 
 
 class Kind(Enum):

@@ -118,13 +118,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched: grid and block (x, y, z), and which range reads which component."""
+    """How a kernel is launched: grid and block (x, y, z), and which range reads which component.
+
+    cluster: so many blocks that follow each other along x form a thread block cluster.
+    """
 
     grid: Dims
     block: Dims
     grid_axes: tuple[Axis, ...] = ()
     block_axes: tuple[Axis, ...] = ()
     blocks_per_sm: int = 0
+    cluster: int = 1
 
     @property
     def threads(self) -> int:

@@ -179,6 +179,7 @@ def _of_kernel(kernel: Kernel, arrays: Sequence[Any], out: Any) -> Launches:
     taken = dict(zip(kernel.input_slots, arrays, strict=True))
     given = _fitting(name, [params[s] for s in inputs], [taken[s] for s in inputs])
     shapes = {p.arg.slot: p.arg.shape for p in kernel.partials}
+    given |= {s: np.zeros(shapes[s], params[s].dtype.numpy) for s in kernel.counters}
     shapes |= dict(zip(kernel.output_slots, kernel.out_shapes, strict=True))
     launches = tuple(Launch(step.source.name, step.program) for step in kernel.steps)
     results = _results(name, [params[s] for s in kernel.output_slots], out)

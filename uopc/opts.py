@@ -1,8 +1,9 @@
 """Decisions as data: how each kernel axis is cut and mapped.
 
-index of axis a = (((((g*K + k)*T + t)*U + u)*L + l)*V + v)
-with g blocks (or threads of a CPU), k serial loop, t inner loop (a CPU tile), u register copies,
-l threads of a block, v elements of one vector access.  One of g and k is "the rest".
+index of axis a = ((((((g*C + c)*K + k)*T + t)*U + u)*L + l)*V + v)
+with g blocks (or threads of a CPU), c blocks of one cluster, k serial loop, t inner loop (a CPU
+tile), u register copies, l threads of a block, v elements of one vector access.  One of g and k is
+"the rest".  Of an axis that is scanned, u may stand between warps and lanes (`passes/split.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,22 @@ from typing import Any
 from uopc.errors import UsageError
 
 AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
+_BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster")
+CLUSTER_SIZES = (2, 4, 8, 16)
+
+
+def _check_cluster(cluster: AxisSizes, gpu: bool) -> None:
+    """Raises UsageError where blocks cannot form such clusters."""
+    if not cluster:
+        return
+    given = f"Opts.cluster={dict(cluster)}"
+    if not gpu:
+        raise UsageError(f"{given} needs gpu=True: only a GPU has blocks")
+    if len(cluster) > 1:
+        raise UsageError(f"{given}: blocks form clusters along one axis")
+    if (n := cluster[0][1]) not in CLUSTER_SIZES:
+        sizes = ", ".join(map(str, CLUSTER_SIZES))
+        raise UsageError(f"{given}: a cluster has {sizes} blocks, not {n}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,7 @@ class AxisOpts:
     upcast: int = 1
     local: int = 1
     vector: int = 1
+    cluster: int = 1
 
 
 @dataclass(frozen=True, init=False)
@@ -42,6 +60,8 @@ class Opts:
     blocks, loop, tile, upcast, local, vector: {axis: size} of that digit.  Naming `blocks` makes
         the loop the rest of that axis, naming `loop` makes the blocks the rest.  On a reduced axis
         (also one that is stored) the rest is the loop.
+    cluster: {axis: n}: a reduced axis is spread over the n blocks of a thread block cluster, which
+        exchange what they have reduced: n is 2, 4, 8, or 16 where a GPU allows it (sm_90 on).
     unroll: the upcast digit of every reduced axis that `upcast` does not name.
     thread: the axis whose rest is spread over CPU threads (OpenMP), or None.
     lanes: axes whose local digits are threadIdx.x, .y, .z; () puts the last axis on .x.
@@ -52,6 +72,10 @@ class Opts:
     keep: "reg" keeps a dear value that several loops use in registers, "shared" rows too long for
         registers in shared memory, "none" computes again.
     early: loads that wait for nothing are issued before the first reduction.
+    turn: {axis: elements of one thread}: accesses contiguous along that axis, while neighbouring
+        lanes walk another one, go through shared memory (`passes/turn.py`); the axis that lanes
+        walk may be named too.
+    streaming: loads of what no other block reads tell the caches that no one will want it again.
     """
 
     gpu: bool
@@ -69,6 +93,9 @@ class Opts:
     blocks_per_sm: int
     keep: str
     early: bool
+    turn: AxisSizes
+    streaming: bool
+    cluster: AxisSizes
 
     def __init__(
         self,
@@ -87,8 +114,12 @@ class Opts:
         blocks_per_sm: int = 0,
         keep: str = "reg",
         early: bool = True,
+        turn: Mapping[int, int] | AxisSizes = (),
+        streaming: bool = False,
+        cluster: Mapping[int, int] | AxisSizes = (),
     ) -> None:
         given = dict(blocks=blocks, loop=loop, tile=tile, upcast=upcast, local=local, vector=vector)
+        given |= dict(turn=turn, cluster=cluster)
         for name, sizes in given.items():
             pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
             clean = tuple(sorted((int(a), int(n)) for a, n in pairs))
@@ -103,6 +134,7 @@ class Opts:
             raise UsageError(
                 f"Opts: axis {both[0]} has both blocks and loop; one of them must be the rest"
             )
+        _check_cluster(self.cluster, bool(gpu))
         if keep not in ("reg", "shared", "none"):
             raise UsageError(f"Opts.keep is {keep!r}; it is 'reg', 'shared' or 'none'")
         if unroll < 1:
@@ -124,6 +156,7 @@ class Opts:
         rest: dict[str, Any] = dict(
             gpu=bool(gpu), unroll=unroll, thread=thread, keep=keep, early=bool(early)
         )
+        rest["streaming"] = bool(streaming)
         rest |= dict(
             lanes=tuple(lanes),
             grid=tuple(grid),
@@ -132,26 +165,48 @@ class Opts:
         )
         for name, value in rest.items():
             object.__setattr__(self, name, value)
+        if self.turn:
+            self.turned_axes()
 
     def axis(self, a: int, size: int, reduced: bool) -> AxisOpts:
         """The digit sizes of axis a of `size` elements."""
         blocks, loop = dict(self.blocks).get(a), dict(self.loop).get(a)
         tile, local, vector = (dict(x).get(a, 1) for x in (self.tile, self.local, self.vector))
         upcast = dict(self.upcast).get(a, self.unroll if reduced else 1)
-        inner = tile * upcast * local * vector
+        cluster = dict(self.cluster).get(a, 1)
+        inner = cluster * tile * upcast * local * vector
         spread = self.gpu or self.thread == a
         if blocks is None and (loop is None and (reduced or not spread)):
             blocks = 1
         if blocks is not None:
-            return AxisOpts(
-                blocks, max(1, -(-size // (inner * blocks))), tile, upcast, local, vector
-            )
+            rest = max(1, -(-size // (inner * blocks)))
+            return AxisOpts(blocks, rest, tile, upcast, local, vector, cluster)
         loop = loop or 1
-        return AxisOpts(max(1, -(-size // (inner * loop))), loop, tile, upcast, local, vector)
+        rest = max(1, -(-size // (inner * loop)))
+        return AxisOpts(rest, loop, tile, upcast, local, vector, cluster)
+
+    def turned_axes(self) -> tuple[int, int]:
+        """(axis that neighbouring lanes walk, the one that is turned), where one is.
+
+        Raises UsageError where `turn` does not say which.
+        """
+        local = [a for a, n in self.local if n > 1]
+        if not local:
+            raise UsageError(
+                f"Opts.turn={dict(self.turn)} needs lanes that change places: set Opts.local"
+            )
+        x = next((a for a in self.lanes if a in local), local[-1])
+        others = [a for a, _ in self.turn if a != x]
+        if len(others) != 1:
+            raise UsageError(
+                f"Opts.turn={dict(self.turn)}: neighbouring lanes walk axis {x}; turn names one "
+                "other axis, and that one too where a thread has several elements of it"
+            )
+        return x, others[0]
 
     def check(self, axes: int, reduced: frozenset[int]) -> None:
         """Raises UsageError where an axis that the kernel does not have is named."""
-        for name in ("blocks", "loop", "tile", "upcast", "local", "vector"):
+        for name in _BY_AXIS:
             for axis, n in getattr(self, name):
                 if axis >= axes:
                     raise UsageError(
@@ -169,6 +224,23 @@ class Opts:
                     raise UsageError(
                         f"Opts.{name}: the kernel has axes 0 to {axes - 1}, no axis {axis}"
                     )
+        for axis, n in self.cluster:
+            if axis not in reduced:
+                raise UsageError(
+                    f"Opts.cluster={{{axis}: {n}}}: axis {axis} is not reduced, its blocks have "
+                    "nothing to exchange. Use blocks"
+                )
+            if any(a in reduced and b > 1 for a, b in self.blocks):
+                raise UsageError(
+                    f"Opts.cluster={{{axis}: {n}}} and Opts.blocks={dict(self.blocks)}: a "
+                    "reduction is spread over a cluster or over the grid, not both"
+                )
+        for axis, n in self.turn:
+            if axis in reduced:
+                raise UsageError(
+                    f"Opts.turn={{{axis}: {n}}}: axis {axis} is reduced; only output axes are "
+                    "turned"
+                )
         for axis, n in self.loop:
             if axis in reduced:
                 raise UsageError(
@@ -219,6 +291,6 @@ class Opts:
         for f in fields(self):
             value = getattr(self, f.name)
             if value != getattr(default, f.name):
-                mapping = f.name in ("blocks", "loop", "tile", "upcast", "local", "vector")
-                parts.append(f"{f.name}={dict(value) if mapping else value!r}")
+                by_axis = f.name in _BY_AXIS
+                parts.append(f"{f.name}={dict(value) if by_axis else value!r}")
         return f"Opts({', '.join(parts)})"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from uopc import config
 from uopc.choose import cpu as choose_cpu
 from uopc.choose import gpu as choose_gpu
-from uopc.choose.facts import KernelFacts
+from uopc.choose.facts import KernelFacts, lanes_filled
+from uopc.choose.folding import folding_opts
 from uopc.compiled import Kernel as Kernel  # also for those who look for it here
 from uopc.compiled import Step as Step
 from uopc.compiled import render_for
@@ -32,19 +34,24 @@ from uopc.passes.in_place import (
     is_in_place,
     may_write_in_place,
 )
+from uopc.passes.last_block import with_last_block
 from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
 from uopc.passes.rangeify import rangeify, rangeify_kernel
+from uopc.passes.reload import reload
+from uopc.passes.scans import scans
 from uopc.passes.segments import Segmented, segment_opts, segments
-from uopc.passes.share import axes_of, reduced_axes, share
+from uopc.passes.share import axes_of, reduced_axes, scanned_axes, share
 from uopc.passes.split import split
 from uopc.passes.split_grid import UnsplittableError, split_axis, split_grid
+from uopc.passes.split_scan import split_scan
+from uopc.passes.turn import turn
 from uopc.passes.vectorise import vectorise
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda as render_cuda_text
 from uopc.render.emulate import render_emulated
-from uopc.runtime import cuda, device
+from uopc.runtime import cuda, device, winners
 from uopc.symbolic import simplify
 from uopc.target import Target
 from uopc.target import target as named_target
@@ -86,6 +93,10 @@ def _effects(root: UOp, opts: Opts) -> UOp:
     return effects(root, opts.gpu)
 
 
+def _reload(root: UOp, opts: Opts) -> UOp:
+    return reload(root) if opts.gpu and opts.keep == "none" else root
+
+
 def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
@@ -98,9 +109,12 @@ def _asked(numerics: Numerics) -> bool:
 LOWERING: tuple[Pass, ...] = (
     Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
+    Pass("turn", turn, Stage.MAPPED, "digits are known, tiles need registers"),
+    Pass("scans", _plain(scans), Stage.MAPPED, "lanes are known; what is left, lanes reduce"),
     Pass("cooperate", _cooperate, Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
     Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
     Pass("effects", _effects, Stage.LOOPS, "memory and order"),
+    Pass("reload", _reload, Stage.LOOPS, "nests and what they wait for are known; not yet wide"),
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
     Pass("exact_math", _plain(exact_math), Stage.LOOPS, "a function was one dear op", _asked),
     Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
@@ -110,6 +124,12 @@ LOWERING: tuple[Pass, ...] = (
 def index(bodies: Sequence[UOp], outs: Sequence[UOp], merge: Sequence[int] = ()) -> UOp:
     """TENSOR -> INDEXED: ranges for shapes, equal axes shared, axes numbered."""
     return share(rangeify(bodies, outs, merge))
+
+
+def index_kernel(body: KernelBody, on: Target) -> UOp:
+    """A kernel of a schedule in INDEXED: the axes that Opts for it name."""
+    root = share(rangeify_kernel(body), given=True)
+    return lanes_filled(root) if on.is_gpu else root
 
 
 def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics = USUAL) -> UOp:
@@ -155,8 +175,9 @@ def compile(
     Parameters
     ----------
     body: shaped value over BUFFERs; its outputs get slots after the last one used.
-    opts: every choice; None chooses, and on a GPU target takes the next candidate where ptxas
-        reports a spill, a stack frame or a serialised wgmma.
+    opts: every choice; None chooses (what `uopc.search` found, where it was asked), and on a GPU
+        target takes the next candidate where ptxas reports a spill, a stack frame or a serialised
+        wgmma.
     target: "cpu", "emulated" (a GPU kernel as the C text that emulates it), "cuda" (this machine's
         GPU), "sm_NN" or a Target (CUDA text; a call emulates it where there is no such GPU).  None:
         cuda where it is usable, else emulated.
@@ -184,6 +205,7 @@ def compile(
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
         ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
+        ranked = [*_searched(root, way), *ranked]
     steps, partials = _first_that_fits(
         root, ranked, free + len(bodies), name, way, chosen=opts is None
     )
@@ -233,7 +255,7 @@ def compile_kernel(
     """
     how, language, on = _where(target)
     way = _Way(how, language, on, numerics, _checked(check, name, how, on))
-    root = share(rangeify_kernel(body), given=True)
+    root = index_kernel(body, on)
     slot = 1 + max(u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER)
     if opts is not None:
         steps, partials = _first_that_fits(root, [opts], slot, name, way, chosen=False)
@@ -268,13 +290,76 @@ def compile_segments(
 
 def _chosen(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps under the best Opts; apart and copied where none can write in place."""
-    ranked = _candidates(KernelFacts.of_indexed(root), way)
+    ranked = chain(_searched(root, way), _candidates(KernelFacts.of_indexed(root), way))
     try:
         return _first_that_fits(root, ranked, slot, name, way, chosen=True)
     except TargetError:
         if not is_in_place(root):
             raise
         return _apart(root, slot, name, way)
+
+
+def _searched(root: UOp, way: _Way) -> list[Opts]:
+    """What `uopc.search` found to be fastest for a kernel, where it was searched for."""
+    if not config.current().searched:
+        return []
+    winner = winners.stored(root, way.target, way.numerics)
+    return [] if winner is None else [winner.opts]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel for which Opts are chosen: what `uopc.search` tries them on.
+
+    root: in stage INDEXED; merge: how its output axes were merged; slot: the first one that is
+    free; target, numerics: as `compile` takes them.
+    """
+
+    root: UOp
+    merge: tuple[int, ...]
+    slot: int
+    name: str
+    target: Target
+    numerics: Numerics
+
+    def ranked(self) -> Iterator[Opts]:
+        """The automatic candidates, the best guess first."""
+        return _candidates(KernelFacts.of_indexed(self.root, self.merge), self._way)
+
+    def steps(self, opts: Opts) -> tuple[tuple[Step, ...], list[UOp]]:
+        """Its steps under these Opts, and the BUFFERs between them.  No device is asked for.
+
+        Raises UsageError, TargetError or UnsplittableError where they do not fit.
+        """
+        return _steps(self.root, opts, self.slot, self.name, self._way)
+
+    @property
+    def _way(self) -> _Way:
+        kind = ("cuda", "cuda") if self.target.is_gpu else ("cpu", "c")
+        return _Way(*kind, self.target, self.numerics, False)
+
+
+def choices(
+    body: UOp | Sequence[UOp] | KernelBody,
+    target: str | Target | None = None,
+    name: str = "kernel",
+    numerics: Numerics = USUAL,
+) -> list[Choice]:
+    """What `compile`, or for a KernelBody `compile_kernel`, chooses Opts for: one kernel, or
+    several where a CPU cuts it.  Raises as they do."""
+    how, language, on = _where(target)
+    if not isinstance(body, KernelBody):
+        bodies = _shaped(body)
+        facts = KernelFacts.of(bodies, _outs(bodies))
+        free = _free_slot(bodies) + len(bodies)
+        return [Choice(facts.root, facts.merge, free, name, on, numerics)]
+    root = index_kernel(body, on)
+    slot = 1 + max(u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER)
+    way = _Way(how, language, on, numerics, False)
+    pieces, partials = ([root], []) if on.is_gpu else _pieces(root, slot, way)
+    called = [*[f"{name}_part{n}" for n in range(len(pieces) - 1)], name]
+    free = slot + len(partials)
+    return [Choice(p, (), free, n, on, numerics) for p, n in zip(pieces, called, strict=True)]
 
 
 #: statements, about as many nanoseconds, below which a kernel on a CPU is never cut
@@ -397,17 +482,42 @@ def _spills(step: Step) -> bool:
 def _steps(
     root: UOp, opts: Opts, slot: int, name: str, way: _Way
 ) -> tuple[tuple[Step, ...], list[UOp]]:
-    """One step, or one per half of a reduction split over the grid."""
+    """One step, or one per half of a reduction split over the grid; three of a scan."""
     steps: list[Step] = []
     partials: list[UOp] = []
     opts.check(len(axes_of(root)), reduced_axes(root))  # the halves have axes of their own
-    while split_axis(root, opts) is not None:
+    while (axis := split_axis(root, opts)) is not None:
+        if axis in scanned_axes(root):
+            three = split_scan(root, opts, axis, slot + len(partials))
+            partials += three.buffers
+            for first in three.firsts:
+                mine = _second_half(KernelFacts.of_indexed(first), way)
+                steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
+            root = three.rest
+            opts = _second_half(KernelFacts.of_indexed(root), way)
+            continue
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
+        if (folding := folding_opts(first, mine, root)) is not None:
+            step, tickets = _folded(first, mine, root, folding, slot + len(partials), name, way)
+            return (*steps, step), [*partials, tickets]
         steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
         opts = _second_half(KernelFacts.of_indexed(root), way)
     steps.append(_step(root, opts, name, way))
     return tuple(steps), partials
+
+
+def _folded(
+    first: UOp, opts: Opts, second: UOp, folding: Opts, slot: int, name: str, way: _Way
+) -> tuple[Step, UOp]:
+    """(both halves of a split reduction as one step, the memory that it counts blocks in)."""
+    trace: Trace = [("index", first)]
+    sink = lower(first, opts, trace, way.numerics)
+    trace.append(("index of the fold", second))
+    fold = lower(second, folding, trace, way.numerics)
+    sink, tickets = with_last_block(sink, fold, slot)
+    trace.append(("last_block", sink))
+    return _rendered(sink, opts, trace, name, way), tickets
 
 
 def _second_half(facts: KernelFacts, way: _Way) -> Opts:
@@ -418,7 +528,12 @@ def _second_half(facts: KernelFacts, way: _Way) -> Opts:
 
 def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:
     trace: Trace = [("index", root)]
-    sink = lower(root, opts, trace, way.numerics)
+    return _rendered(lower(root, opts, trace, way.numerics), opts, trace, name, way)
+
+
+def _rendered(sink: UOp, opts: Opts, trace: Trace, name: str, way: _Way) -> Step:
+    if config.current().check_spec:
+        check(sink, Stage.LOOPS, opts.gpu)
     tree = linearize(sink)
     source = runs = render_for(tree, name, way.language, way.target, check=way.check)
     if (way.device, way.language) == ("emulated", "cuda"):

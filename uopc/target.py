@@ -48,6 +48,11 @@ class Target:
         """max.NaN.f32, max.f16x2 and bf16 conversions: sm_80 and later (PTX ISA, max)."""
         return self.sm >= 80
 
+    @property
+    def has_clusters(self) -> bool:
+        """Thread block clusters and distributed shared memory (PTX ISA, barrier.cluster)."""
+        return self.sm >= 90
+
     def __str__(self) -> str:
         return self.name
 

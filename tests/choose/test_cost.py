@@ -6,11 +6,14 @@ import math
 
 import pytest
 
+from tests.bodies import Body
 from tests.kernels import numerator, outputs, param, product
 from uopc.choose.cost import LINE, WARP, Digits, Estimate, Model
 from uopc.choose.facts import KernelFacts
 from uopc.choose.work import FAR, Work, work_of
 from uopc.dtype import dtypes
+from uopc.passes.rangeify import rangeify_kernel
+from uopc.passes.share import share
 from uopc.pipeline import index
 from uopc.target import target
 from uopc.uop.node import UOp
@@ -122,6 +125,44 @@ def test_few_blocks_leave_the_machine_idle() -> None:
     few = estimate(body, (2, 32, 1), copies=(8, 1, 1), local=(16, 32, 1))
     many = estimate(body, (16, 32, 1), copies=(8, 1, 1), local=(2, 32, 1))
     assert many.cycles < few.cycles
+
+
+def rows_and_columns(rows: int = 8192, width: int = 4096) -> KernelFacts:
+    """Rows less their mean, and sums of their columns by parts of 64 rows."""
+    b = Body(rows // 64, 64, width)
+    x = b.param(rows // 64, 64, width)
+    mean = b.walks(x.reduce(Ops.ADD, 1), 0, 1, 2) * (1 / width)
+    b.store(x - mean.reshape((*mean.shape, 1)).expand(x.shape), 0, 1, 2)
+    b.store(b.walks(x.permute((0, 2, 1)).reduce(Ops.ADD, 1), 0, 2, 1))
+    return KernelFacts.of_indexed(share(rangeify_kernel(b.record), given=True))
+
+
+def along(f: KernelFacts, row: int, column: int, copies: int) -> Estimate:
+    """Lanes along rows and columns, copies of columns; the rest in loops."""
+    d = Digits(
+        f.sizes,
+        (f.sizes[0], 1, 1),
+        (1, f.sizes[1] // row, f.sizes[2] // (column * copies)),
+        (1, 1, copies),
+        (1, row, column),
+        (1, 1, min(4, copies)),
+        (2, 1) if row > 1 else (2,),
+    )
+    return Model(work_of(f), f.sizes, H100).estimate(d)
+
+
+def test_a_loop_that_two_share_loads_once() -> None:
+    """Rows in registers, one after the other: their mean, their store and the columns' sums."""
+    e = along(rows_and_columns(), 1, 512, 8)
+    once = 64 * 4096 * 4
+    assert e.again == 0 and once * 2 < e.fetched < once * 2.1
+
+
+def test_what_is_read_again_comes_from_memory_where_blocks_fill_the_l2() -> None:
+    many, few = (along(rows_and_columns(rows), 16, 32, 4) for rows in (8192, 256))
+    assert many.again == few.again == 2 * 64 * 4096 * 4, "for the store, and for the columns"
+    assert many.latency == few.latency and many.cycles > 1.4 * few.cycles
+    assert many.cycles > 1.4 * along(rows_and_columns(), 1, 512, 8).cycles
 
 
 # ---- registers

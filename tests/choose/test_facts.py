@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernels import columns, indexed, outputs, param, product, softmax
+from tests.kernels import columns, indexed, numerator, outputs, param, product, softmax
 from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most
 from uopc.dtype import DType, dtypes
 from uopc.uop.node import UOp
@@ -83,7 +83,9 @@ def test_an_axis_is_held_where_it_is_walked_again() -> None:
     x = param(0, 33, 1000)
     assert facts(softmax(x)).held(1) and not facts(softmax(x)).held(0)
     assert not facts(x.reduce(Ops.ADD, 1)).held(1)
-    assert facts(x.reduce(Ops.MAX, 1), x.reduce(Ops.MIN, 1)).held(1)
+    assert not facts(x.reduce(Ops.ADD, 1), x * 2.0).held(1)
+    assert not facts(x.reduce(Ops.MAX, 1), x.reduce(Ops.MIN, 1)).held(1), "one walk finds both"
+    assert facts(x.reduce(Ops.MAX, 1), numerator(x).reduce(Ops.ADD, 1)).held(1)
 
 
 def test_streams_are_loads_of_different_memories_or_offsets() -> None:
@@ -116,14 +118,15 @@ def test_what_is_no_product() -> None:
     ("body", "merge"),
     [
         (param(0, 8, 4, 64, 64) * 2.0, (4,)),
-        (param(0, 64, 64).permute((1, 0)) * 2.0, (2,)),  # 64 columns would fill no block
+        (param(0, 24, 40).permute((1, 0)) * 2.0, (2,)),  # 24 columns would fill no block
+        (param(0, 64, 64).permute((1, 0)) * 2.0, ()),  # but they fill a tile
         (param(0, 4096, 4096).permute((1, 0)) * 2.0, ()),
         (param(0, 3, 100).permute((1, 0)) * 2.0, (2,)),
         (param(0, 6, 1, 5).reduce(Ops.MAX, 1), (2,)),
         (softmax(param(0, 33, 1000)), ()),
         (param(0, 2, 3, 128).pad(((0, 0), (1, 0), (0, 0)), 1.0), ()),
     ],
-    ids=["contiguous", "transposed", "large", "short-rows", "of-one", "reduced", "padded"],
+    ids=["contiguous", "transposed", "tile", "large", "short-rows", "of-one", "reduced", "padded"],
 )
 def test_axes_that_are_merged(body: UOp, merge: tuple[int, ...]) -> None:
     assert facts(body).merge == merge

@@ -92,6 +92,8 @@ def _weaker(u: UOp) -> Iterator[tuple[str, UOp]]:
         scope = BarrierScope.BLOCK if u.arg is None else u.arg.scope
         if scope is BarrierScope.BLOCK:
             yield "__syncwarp instead", derive(u, u.src, BarrierArg(BarrierScope.WARP))
+        if scope is BarrierScope.CLUSTER and u.src:
+            yield "a barrier of the block instead", derive(u, u.src, None)
         if scope is BarrierScope.NAMED:
             yield "__syncwarp instead", derive(u, u.src[1:], BarrierArg(BarrierScope.WARP))
     elif u.op is Ops.WAITG:

@@ -113,6 +113,9 @@ class Emulated:
             emulate(sink, name, check=check, target=target, mutate=hooks) for check in (True, False)
         ]
         self.mutants = texts[0].mutants
+        plain = {(node, what): number for number, node, what in texts[1].mutants}
+        #: the number that a mutant of the checked text has in the plain one, where it has one
+        self.plain_number = {n: plain.get((node, what), 0) for n, node, what in self.mutants}
         self.checked, self.plain = map(Program, texts)
 
     def verdict(self, arrays: list[Array], options: RunOptions) -> FaultKind | None:
@@ -128,8 +131,9 @@ class Emulated:
 
     def result(self, arrays: list[Array], options: RunOptions) -> list[Array] | None:
         """The arrays afterwards; None where it hangs."""
+        number = self.plain_number.get(options.mutation, 0)
         try:
-            self.plain(*arrays, options=options)
+            self.plain(*arrays, options=replace(options, mutation=number))
         except Fault:
             return None
         return arrays

@@ -10,10 +10,11 @@ import numpy as np
 from tests.kernels import arrays_of, columns, param, softmax
 from tests.mutation.study import Subject
 from tests.suite import layernorm, normalised
+from uopc.dtype import dtypes
 from uopc.examples import EXAMPLES, Example
 from uopc.examples.products import register_product
 from uopc.opts import Opts
-from uopc.pipeline import compile, gpu_opt_choice
+from uopc.pipeline import Kernel, compile, gpu_opt_choice
 from uopc.uop.node import UOp, prod, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import WARP_VALUES, Ops
@@ -41,9 +42,36 @@ MAPPED: dict[str, tuple[Callable[[], UOp], Opts]] = {
         lambda: param(0, 6, 960).reduce(Ops.ADD, 1),
         Opts(gpu=True, local={0: 3, 1: 96}),
     ),
+    "sum folded by the last block": (
+        lambda: param(0, 2000).reduce(Ops.ADD, 1).reshape((1,)),
+        Opts(gpu=True, blocks={0: 5}, local={0: 64}),
+    ),
+    "columns folded by the last block": (
+        lambda: columns(param(0, 200, 48)),
+        Opts(gpu=True, blocks={1: 4}, local={0: 16, 1: 8}, vector={0: 2}, lanes=(0, 1)),
+    ),
     "row kept in shared memory": (
         lambda: normalised(2, 512),
         Opts(gpu=True, local={1: 64}, keep="shared"),
+    ),
+}
+#: rows over the blocks of clusters: values that are sent, stored, and stored in a loop
+CLUSTERED: dict[str, tuple[Callable[[], UOp], Opts]] = {
+    "softmax over 2 blocks": (
+        lambda: softmax(param(0, 3, 500)),
+        Opts(gpu=True, cluster={1: 2}, local={1: 64}, vector={1: 4}),
+    ),
+    "argmax over 4 blocks": (
+        lambda: param(0, 3, 700).argmax(1),
+        Opts(gpu=True, cluster={1: 4}, local={1: 32}, upcast={1: 6}),
+    ),
+    "max of bf16 over 2 blocks": (
+        lambda: param(0, 3, 700, dtype=dtypes.bf16).reduce(Ops.MAX, 1),
+        Opts(gpu=True, cluster={1: 2}, local={1: 64}, upcast={1: 6}),
+    ),
+    "rows in turn over 2 blocks": (
+        lambda: softmax(param(0, 4, 500)),
+        Opts(gpu=True, cluster={1: 2}, local={1: 64}, vector={1: 4}, loop={0: 2}),
     ),
 }
 
@@ -54,6 +82,7 @@ def subjects() -> list[Subject]:
     out.append(Subject("register_product", register_product(64, 64, 64), partial(_square, 64)))
     out += [_body(name, build(), None) for name, build in BODIES.items()]
     out += [_body(name, build(), opts) for name, (build, opts) in MAPPED.items()]
+    out += [_body(name, build(), opts, "sm_90") for name, (build, opts) in CLUSTERED.items()]
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
 
 
@@ -68,14 +97,16 @@ def _example(name: str, example: Example) -> Subject:
     return Subject(name, example.build(), example.arrays, example.target, example.order_dependent)
 
 
-def _body(name: str, body: UOp, opts: Opts | None) -> Subject:
-    kernel = compile(body, opts or gpu_opt_choice(body), "emulated")
+def _body(name: str, body: UOp, opts: Opts | None, target: str = "sm_80") -> Subject:
+    kernel = compile(body, opts or gpu_opt_choice(body), target)
     assert len(kernel.steps) == 1, name
-    return Subject(name, kernel.steps[0].sink, partial(_arrays, body))
+    return Subject(name, kernel.steps[0].sink, partial(_arrays, body, kernel), target)
 
 
-def _arrays(body: UOp) -> list[Array]:
-    """The inputs, and an output of 0xff bytes."""
-    out = np.empty(prod(body.shape), body.dtype.numpy)
-    out.view(np.uint8)[...] = 0xFF
-    return [a.reshape(-1) for a in arrays_of(body).values()] + [out]
+def _arrays(body: UOp, kernel: Kernel) -> list[Array]:
+    """The inputs, an output of 0xff bytes, parts of them too, and counters of zeros."""
+    made = [np.empty(prod(body.shape), body.dtype.numpy)]
+    made += [np.empty(p.arg.shape, p.dtype.numpy) for p in kernel.partials]
+    for slot, a in enumerate(made, kernel.output_slots[0]):
+        a.view(np.uint8)[...] = 0 if slot in kernel.counters else 0xFF
+    return [a.reshape(-1) for a in arrays_of(body).values()] + made

@@ -14,6 +14,8 @@ REDUNDANT = {
     "bulk_tile_32": 1,
     "bulk_tile_64": 1,
     "bulk_tile_128": 1,
+    "sum folded by the last block": 2,  # one thread stores the part, and draws the ticket after it
+    "columns folded by the last block": 1,  # those that store are of one warp
     "specialised_product": 2,  # the empty barriers of stages that are filled once
 }
 

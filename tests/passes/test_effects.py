@@ -96,11 +96,19 @@ def test_an_exchange_has_a_barrier_after_it() -> None:
     assert counts(after, Ops.BARRIER) == 1
 
 
-def test_an_exchange_in_a_loop_has_one_before_it_too() -> None:
+def test_an_exchange_in_a_loop_writes_two_memories_in_turn() -> None:
     _, after = around(
         "effects", Opts(gpu=True, loop={0: 3}, local={1: 64}), WIDE.reduce(Ops.ADD, 1)
     )
-    assert counts(after, Ops.BARRIER) == 2
+    shared = [u.arg for u in toposort(after) if u.op is Ops.ALLOC and u.arg.name == "part"]
+    assert counts(after, Ops.BARRIER) == 1 and [a.shape for a in shared] == [(4,)]
+
+
+def test_a_large_exchange_in_a_loop_has_a_barrier_before_it_too() -> None:
+    opts = Opts(gpu=True, loop={0: 2}, local={0: 128, 1: 8}, vector={0: 4}, lanes=(0, 1))
+    _, after = around("effects", opts, columns(param(0, 50, 1024)))
+    shared = [u.arg for u in toposort(after) if u.op is Ops.ALLOC and u.arg.name == "part"]
+    assert counts(after, Ops.BARRIER) == 2 and [a.shape for a in shared] == [(4096,)]
 
 
 def test_an_accumulator_begins_anew_in_every_row() -> None:

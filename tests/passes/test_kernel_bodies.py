@@ -41,9 +41,10 @@ from uopc.kernel import KernelBody
 from uopc.opts import Opts
 from uopc.passes.rangeify import rangeify_kernel
 from uopc.passes.share import axes_of, reduced_axes, share
-from uopc.pipeline import Kernel, compile_kernel, lower
+from uopc.pipeline import Kernel, compile_kernel, index_kernel, lower
 from uopc.render.emulate import render_emulated
 from uopc.runtime.program import Program
+from uopc.target import target as named_target
 from uopc.uop.node import UOp, buffer, memory, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, Ops, ReportArg
@@ -121,7 +122,7 @@ def test_emulated_and_checked(name: str, opts: Opts) -> None:
     kernel, have = run_kernel(body, "emulated", opts)
     close(outputs_in(body, have), wanted(body, arrays_for(body)))
     assert error_of(body, have) == 0
-    assert len(kernel.steps) == (2 if dict(opts.blocks) else 1)
+    assert len(kernel.steps) == 1 and len(kernel.counters) == bool(opts.blocks)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled(1)"])
@@ -131,7 +132,7 @@ def test_plain_text_in_any_order_of_warps(name: str, opts: Opts, order: str) -> 
     body = KERNELS[name]()
     kernel, checked = run_kernel(body, "emulated", opts)
     have = filled(body, arrays_for(body))
-    have |= {p.arg.slot: np.empty(p.arg.shape, p.dtype.numpy) for p in kernel.partials}
+    have |= {p.arg.slot: np.zeros(p.arg.shape, p.dtype.numpy) for p in kernel.partials}
     for step in kernel.steps:
         source = render_emulated(step.program, step.source.name, check=False, order=order)
         Program(source)(*(have[p.slot] for p in source.params))
@@ -572,7 +573,9 @@ def test_a_sum_over_blocks_with_two_outputs_and_an_update() -> None:
     b.store(v - top, 0, into=v)
     kernel, have = run_kernel(b.record, "emulated", Opts(gpu=True, blocks={1: 4}, local={1: 64}))
     close(outputs_in(b.record, have), wanted(b.record, arrays_for(b.record)))
-    assert len(kernel.steps) == 2 and len(kernel.partials) == 2
+    (step,) = kernel.steps  # the last block of each row folds its parts
+    assert len(kernel.partials) == 3 and len(kernel.counters) == 1
+    assert [p.size for p in step.source.params if p.slot in kernel.counters] == [3]
 
 
 def test_opts_that_cannot_split_are_passed_over() -> None:
@@ -638,7 +641,7 @@ def code_of(case: BodyCase, root: UOp) -> int:
 def check_case(case: BodyCase, rng: random.Random, target: str) -> None:
     """Automatic Opts, and such as are drawn, against the oracle."""
     code = code_of(case, rangeify_kernel(case.body))
-    root = indexed(case.body)
+    root = index_kernel(case.body, named_target("sm_80" if target == "emulated" else target))
     assert code_of(case, root) == code
     for opts in (None, opts_for(rng, root, target != "cpu")):
         try:

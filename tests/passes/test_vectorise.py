@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -10,9 +10,12 @@ import pytest
 from tests.helpers import assert_same
 from tests.kernels import OUT, around, arrays_of, assert_same_numbers, axpy, param, product
 from uopc.dtype import DType, dtypes
+from uopc.kernel import KernelBody, Output
 from uopc.opts import Opts
 from uopc.passes.linearize import parameters
+from uopc.passes.rangeify import rangeify_kernel
 from uopc.passes.vectorise import WIDEST_BYTES, widest
+from uopc.pipeline import lower
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate, run
@@ -67,7 +70,7 @@ def widths(name: str) -> tuple[list[int], list[int]]:
     [
         ("copies", [4], [4]),
         ("guard-of-whole-vectors", [4], [4]),
-        ("shifted", [1], [4, 1]),
+        ("shifted", [4, 4, 1], [4, 1]),
         ("reversed", [1], [4]),
         ("rows", [4], [4]),
         ("rows-of-odd-length", [1], [1]),
@@ -139,3 +142,51 @@ def test_the_wide_load_of_a_padded_row_gives_zeros() -> None:
     _, after = around("vectorise", opts, body)
     got = run(after, {0: np.ones(96, np.float32)}, Stage.LOOPS)[OUT]
     assert got.sum() == 96 and (got[:16] == 0).all() and (got[-16:] == 0).all()
+
+
+# ---- loads beside aligned places
+def loaded(after: UOp) -> set[int]:
+    """Widths of the loads of parameters."""
+    loads = [u for u in toposort(after) if widest(u) and u.op is Ops.LOAD]
+    return {1 if u.arg is None else u.arg.width for u in loads}
+
+
+@pytest.mark.parametrize("shift", range(1, 9))
+@pytest.mark.parametrize("n", [8, 30, 64])
+def test_shifted_views_are_read_from_both_sides_and_never_outside(shift: int, n: int) -> None:
+    body = param(0, n + shift).shrink(((shift, n + shift),)) * 2.0
+    before, after = around("vectorise", FOURS, body)
+    assert_same_numbers(before, after, arrays_of(body), (Stage.LOOPS, Stage.LOOPS))
+    assert 4 in loaded(after)
+
+
+@pytest.mark.parametrize("before_, after_", [(1, 0), (0, 1), (3, 2), (5, 5)])
+def test_padded_rows_are_read_inside_only(before_: int, after_: int) -> None:
+    """Gates at both ends: a vector is read at once where all of it is wanted."""
+    body = param(0, 24).pad(((before_, after_),)) + param(1, 24 + before_ + after_)
+    before, after = around("vectorise", FOURS, body)
+    assert_same_numbers(before, after, arrays_of(body), (Stage.LOOPS, Stage.LOOPS))
+
+
+def test_neighbours_are_wide_too() -> None:
+    x = param(0, 66)
+    body = sum_of(x.shrink(((i, 64 + i),)) for i in range(3))
+    before, after = around("vectorise", FOURS, body)
+    assert_same_numbers(before, after, arrays_of(body), (Stage.LOOPS, Stage.LOOPS))
+    assert 4 in loaded(after)
+
+
+def sum_of(values: Iterable[UOp]) -> UOp:
+    first, *rest = values
+    for x in rest:
+        first = first + x
+    return first
+
+
+def test_what_is_written_too_is_read_where_it_stands() -> None:
+    """Other threads may be writing what lies beside it."""
+    x = param(0, 64)
+    shifted = x.shrink(((1, 64),)).pad(((0, 1),)) * 2.0
+    body = KernelBody((Output(shifted, x),), (64,), {shifted: (0,)})
+    sink = lower(rangeify_kernel(body), Opts(gpu=True, local={0: 16}, vector={0: 4}))
+    assert loaded(sink) == {1}

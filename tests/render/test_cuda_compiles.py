@@ -20,8 +20,6 @@ FRAMES = {"sines f64": 40}
 #: or as many blocks per SM as fit exactly
 SECOND_GUESS = {
     ("normalised 3x40000", "sm_80"),
-    ("all 100,003", "sm_80"),
-    ("all 100,003", "sm_90a"),
 }
 
 

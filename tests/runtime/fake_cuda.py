@@ -89,6 +89,8 @@ class FakeCUDA:
         self.current: list[int] = []
         self.trims: list[int] = []
         self.asked_shared: list[int] = []
+        self.asked_clusters: list[int] = []  # for more blocks than every GPU takes
+        self.clusters = 3  # that have room at once
         self.names: list[str] = []  # of the kernel in each library
         self.counts: dict[str, int] = {}  # of parameters of kernels by cuLaunchKernelEx
         self.loaded: set[int] = set()
@@ -131,10 +133,17 @@ class FakeCUDA:
         attribute = SimpleNamespace(
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic",
             CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK="threads",
+            CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED="clusters",
         )
         mode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
         self.driver = SimpleNamespace(
             CUfunction_attribute=attribute,
+            CUlaunchAttribute=lambda: SimpleNamespace(
+                value=SimpleNamespace(clusterDim=SimpleNamespace())
+            ),
+            CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster"),
+            CUlaunchConfig=SimpleNamespace,
+            cuOccupancyMaxActiveClusters=lambda kernel, config: (_OK, self.clusters),
             CUpointer_attribute=SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE="type"),
             CUresult=Result,
             CUstreamCaptureMode=mode,
@@ -262,7 +271,7 @@ class FakeCUDA:
         return 0
 
     def _attribute(self, what: str, value: int, kernel: Any, device: int) -> tuple[Result]:
-        self.asked_shared.append(value)
+        (self.asked_clusters if what == "clusters" else self.asked_shared).append(value)
         return (_OK,)
 
     def _load(self, code: bytes, *options: Any) -> tuple[Any, ...]:

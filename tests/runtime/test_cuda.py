@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from tests.runtime.sources import AXPY_CUDA, AXPY_PARAMS, axpy_c, axpy_cuda, cud
 from uopc.config import Config
 from uopc.dtype import dtypes
 from uopc.errors import DeviceError, TargetError, UsageError
-from uopc.kernel import Param
+from uopc.kernel import Param, Source
 from uopc.runtime import cuda
 from uopc.runtime.arrays import DeviceArray
 from uopc.target import target
@@ -74,6 +75,24 @@ def test_the_source_knows_its_launch(fake: FakeCUDA) -> None:
         cuda.run_cuda(axpy_cuda(), "axpy", 4, 64, y, x, 2.0)
     with pytest.raises(UsageError, match=r"was rendered for grid \(4, 1, 1\), got \(5, 1, 1\)"):
         cuda.run_cuda(axpy_cuda(), "axpy", (5, 1, 1), 32, y, x, 2.0)
+
+
+@pytest.mark.parametrize("blocks", [4, 16])
+def test_a_launch_of_clusters_has_room_for_one(fake: FakeCUDA, blocks: int) -> None:
+    """More blocks than every GPU takes are asked for; where none fits, that is said before."""
+    y, x = _arrays()
+    source = axpy_cuda()
+    fields = dict(name="axpy", language="cuda", params=source.params, target=source.target)
+    launch = replace(source.launch, grid=(16, 1, 1), cluster=blocks)
+    clustered = Source(str(source), **fields, launch=launch)  # type: ignore[arg-type]
+    cuda.run_cuda(clustered, "axpy", None, None, y, x, 2.0)
+    assert fake.asked_clusters == [1] * (blocks > 8)
+    fake.clusters = 0
+    with pytest.raises(
+        TargetError, match=f"clusters of {blocks} blocks of 32 threads.* room for no"
+    ):
+        again = Source(f"{source}\n", **fields, launch=launch)  # type: ignore[arg-type]
+        cuda.run_cuda(again, "axpy", None, None, y, x, 2.0)
 
 
 def test_nothing_is_launched_with_what_does_not_fit(fake: FakeCUDA) -> None:

@@ -258,10 +258,13 @@ def test_kernels_unload_with_their_last_reference(gpu: cuda.CUDA) -> None:
 
     p = gpu.to_device(np.zeros(4, np.int8))
     load(0)
-    free = int(gpu._driver.cuMemGetInfo()[1])
-    for n in range(1, 9):
-        load(n)
-    assert free - int(gpu._driver.cuMemGetInfo()[1]) < 32 << 20
+    grown = []
+    for first in range(1, 33, 8):  # what other processes take counts too: the least of four
+        free = int(gpu._driver.cuMemGetInfo()[1])
+        for n in range(first, first + 8):
+            load(n)
+        grown.append(free - int(gpu._driver.cuMemGetInfo()[1]))
+    assert min(grown) < 32 << 20
 
 
 @pytest.mark.uninstrumented

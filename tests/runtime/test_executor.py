@@ -117,7 +117,7 @@ def run(device: str, body: UOp, opts: Opts | None, *arrays: np.ndarray[Any, Any]
     held = {s: Buffer.from_numpy(device, a) for s, a in enumerate(arrays)}
     held[out] = Buffer(device, body.dtype, int(np.prod(body.shape)))
     for p in kernel.partials:
-        held[p.arg.slot] = Buffer(device, p.dtype, p.arg.shape[0])
+        held[p.arg.slot] = Buffer(device, p.dtype, p.arg.shape[0]).zero()
     for each in kernel.steps:
         Launcher(each, device)(held)
     return held[out].numpy().reshape(body.shape)
@@ -145,10 +145,10 @@ def test_steps_on_buffers(device: str, body: UOp, rng: np.random.Generator) -> N
 @pytest.mark.parametrize("device", ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_steps_that_leave_partial_results(device: str, rng: np.random.Generator) -> None:
     x = rng.integers(0, 100, 4096).astype(np.int32)
-    body = param(0, 4096, dtype=dtypes.i32).reduce(Ops.ADD, 1).reshape((1,))
-    opts = Opts(gpu=True, blocks={0: 8}, local={0: 64})
+    body = param(0, 512, 8, dtype=dtypes.i32).reduce(Ops.MAX, 1).reduce(Ops.ADD, 1).reshape((1,))
+    opts = Opts(gpu=True, blocks={1: 8}, local={1: 64})
     assert len(compile_body(body, opts, target=device).steps) == 2
-    assert run(device, body, opts, x).tolist() == [x.sum()]
+    assert run(device, body, opts, x).tolist() == [x.reshape(512, 8).max(1).sum()]
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])

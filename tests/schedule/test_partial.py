@@ -25,8 +25,8 @@ def rows_and_columns(x: UOp) -> tuple[UOp, UOp]:
 
 
 def test_parts_fill_the_machine_and_divide_the_rows() -> None:
-    assert parts_of(8192, Limits()) == 256
-    assert parts_of(8190, Limits()) == 234
+    assert parts_of(8192, Limits()) == 128, "the fewest: parts are written and read again"
+    assert parts_of(8190, Limits()) == 130
     assert parts_of(8191, Limits()) is None, "a prime"
     assert parts_of(256, Limits()) == 128, "more than one row each"
     assert parts_of(100, Limits()) is None
@@ -36,7 +36,7 @@ def test_a_sum_in_two_steps() -> None:
     total = columns(param(0, 24, 8))
     (root,), table = with_partial_sums([total], frozenset((total,)), TIGHT)
     reductions = [u for u in toposort(root) if u.op is Ops.REDUCE]
-    assert [u.shape for u in reductions] == [(8, 12), (8,)]
+    assert [u.shape for u in reductions] == [(4, 8), (8,)]
     assert table[total] is root
 
 
@@ -54,7 +54,7 @@ def test_the_rows_kernel_makes_the_parts() -> None:
     assert len(plan.launches) == 2
     assert plan.moved_bytes <= 1.1 * plan.least_bytes
     first, second = plan.launches
-    assert second.reads == 256 * 1024 * 4 and first.writes == 8192 * 1024 * 4 + second.reads
+    assert second.reads == 128 * 1024 * 4 and first.writes == 8192 * 1024 * 4 + second.reads
 
 
 def test_a_native_kernel_takes_no_parts() -> None:
@@ -70,5 +70,5 @@ def test_the_sum_is_rounded_once(dtype: DType) -> None:
     case = Case(rows_and_columns(x), frozenset(), (elements,), {}, True).canonical()
     plan = planned(case, "tight")
     assert len(plan.launches) == 2
-    assert any(o.value.shape == (8, 12) for k in plan.launches for o in k.body.outputs)
+    assert any(o.value.shape == (4, 8) for k in plan.launches for o in k.body.outputs)
     assert_right(case, plan, random.Random(0))

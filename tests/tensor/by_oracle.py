@@ -85,7 +85,7 @@ def evaluate_body(body: KernelBody, arrays: Mapping[int, Any]) -> None:
 
 
 def _loaded(body: KernelBody, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
-    return SimpleNamespace(partials=()), (_Launcher(body, device, name),)
+    return SimpleNamespace(partials=(), counters=()), (_Launcher(body, device, name),)
 
 
 class _Several:

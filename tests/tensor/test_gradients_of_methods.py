@@ -111,6 +111,8 @@ ARRAYS: dict[str, Method] = {
     "log softmax": lambda x: x.log_softmax(-1),
     "cumsum": lambda x: x.cumsum(1) * x,
     "cumprod": lambda x: x.cumprod(0),
+    "cummax": lambda x: x.cummax(1)[0] * x,
+    "cummin": lambda x: x.cummin(0)[0],
     "views": lambda x: x.T.reshape(3, 2).flip(0).roll(1, 0).tile((2, 1))[::2, ::-1],
     "triangles": lambda x: x.tril() + x.triu(1) * 2.0,
     "pieces": lambda x: x.split(1, 1)[1].expand(2, 3) * x.chunk(2)[1],

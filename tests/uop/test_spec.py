@@ -260,11 +260,11 @@ CHANGES = [
         "REDUCE[ADD](%6, u1, g0)",
         "cannot close the GLOBAL range g0",
     ),
-    ("digits", "SHUFFLE[16]", "SHUFFLE[UP by=16]", "all lanes exchange, by XOR; this is UP"),
+    ("digits", "SHUFFLE[16]", "SHUFFLE[XOR by=16 members=0xff]", "all lanes exchange; these are"),
     ("digits", "SHUFFLE[16]", "SHUFFLE[32]", "XOR goes 1 to 31 lanes away, not 32"),
     # LOOPS
     ("loops", "acc0 = ALLOC REG f32[4]", "acc0 = ALLOC REG f32[0]", "at least one element"),
-    ("loops", "acc0 = ALLOC REG", "acc0 = ALLOC", "an ALLOC is SHARED, REG or MBARRIER"),
+    ("loops", "acc0 = ALLOC REG", "acc0 = ALLOC", "an ALLOC is SHARED, CLUSTER, REG or MBARRIER"),
     ("loops", "acc0 = ALLOC REG f32[4]", "acc0 = ALLOC REG f32[4] slot=-1", "slots count from 0"),
     (
         "loops",
@@ -309,7 +309,7 @@ CHANGES = [
         "%15 = BARRIER(%11)",
         "BARRIER .*comes after effects and opened scopes, source 0 is a value",
     ),
-    ("loops", "%15 = BARRIER(%14)", "%15 = BARRIER()", "it has 0 sources, wants 1 or more"),
+    ("loops", "%15 = BARRIER(%14)", "%15 = BARRIER()", "only blocks meet as they start"),
     ("loops", "%16 = AFTER(s1, %15)", "%16 = AFTER(s1, %11)", "AFTER .*source 1 must be"),
     ("loops", "%16 = AFTER(s1, %15)", "%16 = AFTER(s1)", "it has 1 sources, wants 2 or more"),
     ("loops", "%16 = AFTER(s1, %15)", "%16 = ADD(s1, s1)", "ADD .*is a memory"),

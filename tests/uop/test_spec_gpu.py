@@ -182,7 +182,7 @@ NODES: list[tuple[Ops, tuple[UOp, ...], object, str]] = [
     (Ops.COPY, (A16.index(0), X.index(0)), CP, "copies f32 into memory of bf16"),
     (Ops.COPY, (TILE.index(0), X.index(0)), CopyArg(Engine.CP_ASYNC, 3), "4, 8 or 16 bytes"),
     (Ops.COPY, (TILE.index(0), X.index(0), LANE), CP, "at most a gate"),
-    (Ops.COPY, (TILE.index(0), X.index(0)), CopyArg(Engine.WGMMA), "CP_ASYNC or BULK, not WGMMA"),
+    (Ops.COPY, (TILE.index(0), X.index(0)), CopyArg(Engine.WGMMA), "BULK or CLUSTER, not WGMMA"),
     (Ops.COPY, (TILE.index(0), MAP, idx(0), idx(0)), BULK, "counts its bytes at an mbarrier"),
     (Ops.COPY, (TILE.index(0), X.index(0), idx(0)), BULK, "between a TENSORMAP and SHARED"),
     (Ops.COPY, (MAP, X.index(0), idx(0), idx(0)), BULK, "between a TENSORMAP and SHARED"),

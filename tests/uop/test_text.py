@@ -176,6 +176,7 @@ RECORDS = [
     *(UOp(Ops.REDUCE, (X,), ReduceArg(c, 2)) for c in (Combine.ADD, Combine.MUL, Combine.MAX)),
     *(X.argmax(2), X.argmin(1), buffer(0, dtypes.bool, (4,)).reduce(Combine.AND)),
     reduce_over(SCALAR, range_(4, 0), range_(5, 1), combine=Combine.MIN),
+    *(X.scan(Combine.ADD), X.scan(Combine.MAX, reverse=True, exclusive=True)),
     X.gather((~0, 1), buffer(1, dtypes.i32, (5, 8))),
     X.gather((~1, ~0), SCALAR.cast(dtypes.i8), SCALAR.cast(dtypes.u64)),
     *(X.scatter((9, 8), (~0, 1), ROWS), X.scatter((7,), (~0,), ROWS), X.assign(X + 1.0)),

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uopc.choose.work import Memory, Unit, Work
+from uopc.choose.turns import Place, Turns, turns
+from uopc.choose.work import Axes, Memory, Unit, Work
 from uopc.target import Target
 from uopc.uop.ops import Ops
 
@@ -64,7 +65,8 @@ class Estimate:
     """What a choice costs: cycles is inf where it cannot be built, for the reason `why`.
 
     at_once: blocks that an SM holds and has.  Of one thread: latency, instructions it issues, turns
-    of the pipe to memory; fetched: bytes of a block; code: instructions of text.
+    of the pipe to memory.  Of a block: bytes fetched, and those of them that it has fetched before.
+    code: instructions of text.
     """
 
     cycles: float = math.inf
@@ -75,6 +77,7 @@ class Estimate:
     issue: float = 0.0
     pipe: float = 0.0
     fetched: float = 0.0
+    again: float = 0.0
     code: float = 0.0
     why: str = ""
 
@@ -83,7 +86,8 @@ class Model:
     """The costs of one kernel on one target."""
 
     def __init__(self, work: Work, sizes: tuple[int, ...], target: Target) -> None:
-        self.target = target
+        self.work, self.sizes, self.target = work, sizes, target
+        self._turns: dict[Axes, Turns] = {}
         memories = [m for u in work.units for m in u.memories]
         bytes_ = sum([m.itemsize * math.prod([sizes[a] for a in m.strides]) for m in memories])
         #: bytes of all memories, where they are more than L2 holds
@@ -93,6 +97,12 @@ class Model:
         for u in work.units:
             for x in u.below:
                 self.users[x] = self.users.get(x, 0) + 1
+
+    def turns(self, loops: Axes) -> Turns:
+        """The loops of this kernel where these axes have serial digits."""
+        if loops not in self._turns:
+            self._turns[loops] = turns(self.work.units, self.work.outputs, self.sizes, loops)
+        return self._turns[loops]
 
     def estimate(self, digits: Digits) -> Estimate:
         """The cost of one launch under these digits."""
@@ -109,6 +119,7 @@ class _Thread:
         for a, n in enumerate(digits.serial):
             if n > 1:
                 self.loops |= 1 << a
+        self.turns = model.turns(self.loops)
         self.steps = _products(digits.serial)
         self.copies = _products(digits.copies)
         self.in_warp = self._in_warp()
@@ -131,7 +142,7 @@ class _Thread:
         if e.registers > on.max_registers_per_thread or per_warp * warps > on.registers_per_sm:
             e.why = "registers"
             return e
-        times = self._times()
+        times = self.turns.times
         for u in self.model.inner_first:
             if u.op is Ops.LOAD:
                 self._load(u, times[u])
@@ -139,6 +150,9 @@ class _Thread:
                 self._reduce(u, times[u])
             else:
                 self._store(u)
+        for place in self.turns.places:
+            outer = place.outer.axes if place.outer and self._loads_ahead(place) else place.axes
+            e.latency += self.steps[outer] * self._wait(place)
         if e.shared > MOST_SHARED or e.code > MOST_UNROLLED:
             e.why = "shared memory" if e.shared > MOST_SHARED else "straight code"
             return e
@@ -150,11 +164,13 @@ class _Thread:
         )
         mine = -(-math.prod(d.blocks) // on.sms)
         e.at_once = min(mine, held)
+        walked = (e.fetched - e.again) * e.at_once * on.sms  # until a block comes back to its bytes
+        far = mine * e.again if walked > L2_SIZE else 0.0
         throughput = max(
             mine * warps * e.issue / min(4, warps * e.at_once),
             mine * warps * e.pipe,
             mine * e.fetched / L2_BYTES,
-            self.model.from_memory / on.sms / DRAM_BYTES,
+            (self.model.from_memory / on.sms + far) / DRAM_BYTES,
         )
         alone = e.latency + e.issue + TURN * e.pipe + FETCH * e.code
         chain = (START + alone) * -(-mine // held)
@@ -166,22 +182,6 @@ class _Thread:
     def _inner(self, a: int) -> int:
         """Elements of an axis that one block covers."""
         return self.d.serial[a] * self.d.copies[a] * self.d.local[a]
-
-    def _times(self) -> dict[Unit, int]:
-        """How many nests evaluate each unit anew: loops of different nests are not shared."""
-        times = dict.fromkeys(self.model.inner_first, 0)
-        opened: dict[Unit, int] = dict.fromkeys(self.model.inner_first, 0)
-        for u in self.model.inner_first:
-            mine = times[u] = max(1, times[u] + opened[u])
-            for x in u.below:
-                looped = x.free & self.loops
-                if not looped:
-                    times[x] = 1
-                elif u.op is Ops.REDUCE and u.closed & looped:
-                    opened[x] += mine
-                else:
-                    times[x] = max(times[x], mine)
-        return times
 
     # ---- units
     def _load(self, u: Unit, times: int) -> None:
@@ -196,7 +196,9 @@ class _Thread:
             return
         e.pipe += self._turns(m, width) * runs
         footprint = self._footprint(m)
-        e.fetched += footprint * (times if footprint > L1_BYTES // 2 else 1)
+        again = times - 1 if footprint > L1_BYTES // 2 else 0
+        e.fetched += footprint * (1 + again)
+        e.again += footprint * again
 
     def _width(self, m: Memory) -> int:
         """Elements of one instruction of an access."""
@@ -250,23 +252,18 @@ class _Thread:
         e.issue += times * (work + LOOP * (steps - 1))
         e.code += times * (work / steps + 8)
         chain = ADDITION * self.copies[u.closed] / 2
-        e.latency += times * steps * (self._wait(u) + chain)
+        e.latency += times * steps * chain
         if u.closed & self._laned():
             self._across(u, times * self.steps[u.free])
 
     def _laned(self) -> int:
         return sum([1 << a for a in self.d.lanes])
 
-    def _wait(self, u: Unit) -> float:
-        """Cycles that an iteration of a unit waits for its own loads."""
-        return max(
-            [
-                self._load_latency(x)
-                for x in u.below
-                if x.op is Ops.LOAD and (x.free & self.loops or not self.loops)
-            ],
-            default=0.0,
-        )
+    def _wait(self, place: Place) -> float:
+        """Cycles that one iteration of a loop waits for its own loads, which fly together."""
+        if self.loops and not place.axes:
+            return 0.0
+        return max([self._load_latency(x) for x in place.loads], default=0.0)
 
     def _load_latency(self, x: Unit) -> float:
         if x.rare:
@@ -286,13 +283,9 @@ class _Thread:
         """Butterflies and the exchange of a REDUCE over lanes."""
         e, d = self.e, self.d
         copies = self.copies[u.free] * u.values
-        stride = 1
-        for a in d.lanes:
+        for a, in_warp in self._by_shuffles():
             n = d.local[a]
             if u.closed >> a & 1:
-                in_warp = 1
-                if not n & (n - 1) and not stride & (stride - 1) and stride < WARP:
-                    in_warp = min(n, WARP // stride)
                 butterflies = in_warp.bit_length() - 1
                 e.issue += times * butterflies * copies * 2
                 e.pipe += times * butterflies * copies
@@ -306,7 +299,22 @@ class _Thread:
                     e.pipe += times * copies * (1 + groups)
                     e.code += copies * (1 + 2 * groups)
                     e.latency += times * (2 * BARRIER + SHARED + ADDITION * groups)
+
+    def _by_shuffles(self) -> list[tuple[int, int]]:
+        """(axis that has lanes, how many of them butterflies reach)."""
+        out, stride = [], 1
+        for a in self.d.lanes:
+            n, in_warp = self.d.local[a], 1
+            if not n & (n - 1) and not stride & (stride - 1) and stride < WARP:
+                in_warp = min(n, WARP // stride)
+            out.append((a, in_warp))
             stride *= n
+        return out
+
+    def _loads_ahead(self, place: Place) -> bool:
+        """Do warps meet in a loop?  Its loads are waited for in the next iteration then."""
+        axes = [a for a, in_warp in self._by_shuffles() if self.d.local[a] > in_warp]
+        return bool(place.axes) and any(u.closed >> a & 1 for u in place.remade for a in axes)
 
     def _store(self, u: Unit) -> None:
         e = self.e
@@ -314,7 +322,6 @@ class _Thread:
         work = self._work(u)
         e.issue += work + LOOP * (steps - 1)
         e.code += work / steps + 8
-        e.latency += steps * self._wait(u)
         for m in u.memories:
             width = self._width(m)
             text = self.copies[m.axes] / width
@@ -325,26 +332,25 @@ class _Thread:
             e.fetched += self._footprint(m)
 
     def _registers(self) -> int:
-        """Loads and sums that live together in the fullest nest, and what is kept beside it."""
-        kept, fullest, users = 0, 0, self.model.users
-        for u in self.model.inner_first:
-            again = users.get(u, 0) > 1
-            if u.op is Ops.LOAD:
-                if again and not u.free & self.loops:
-                    kept += self.copies[u.free] * u.words
-                continue
-            mine = 0
-            for x in u.below:
-                if x.op is Ops.LOAD and (users[x] == 1 or x.free & self.loops):
-                    mine += self.copies[x.free] * x.words
-            if u.op is Ops.REDUCE:
-                sums = self.copies[u.free] * u.values * u.words
-                if again:
-                    kept += sums
-                else:
-                    mine += sums
-            fullest = max(fullest, mine)
-        return kept + fullest
+        """What lives together in the fullest nest: loads that it alone uses; what several use,
+        where that is done and inside; the sums of the loops that are open."""
+        users, fullest = self.model.users, 0
+        held: dict[Place | None, int] = {None: 0}
+        for place in self.turns.places:
+            several = [u for u in (*place.loads, *place.remade) if users[u] > 1]
+            several += place.loads if self._loads_ahead(place) else []
+            sums = [u for u in place.sums if users[u] == 1]
+            held[place] = held[place.outer] + sum([self._size(u) for u in (*several, *sums)])
+            for u in place.doers:
+                mine = [x for x in u.below if x.op is Ops.LOAD and users[x] == 1]
+                if u.op is Ops.REDUCE and users[u] == 1 and u not in place.sums:
+                    mine.append(u)
+                fullest = max(fullest, held[place] + sum([self._size(x) for x in mine]))
+        return fullest
+
+    def _size(self, u: Unit) -> int:
+        """Registers of a thread's copies of a load or of sums."""
+        return self.copies[u.free] * u.values * u.words
 
 
 def _products(digits: tuple[int, ...]) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from uopc.choose.facts import LONGEST_CHAIN, KernelFacts, is_float_sum, pow2_at_least, tiles
+from uopc.choose.sizes import contiguous_axis
 from uopc.opts import Opts
 from uopc.uop.ops import Combine
 
@@ -24,6 +25,8 @@ def rank(facts: KernelFacts) -> list[Opts]:
     """Candidates, the best guess first; never empty."""
     if not facts.axes:
         return [Opts()]
+    if facts.scanned is not None:
+        return [_scan(facts, facts.scanned)]
     if not facts.reduces:
         return [_with_threads(facts, {}, {}, {})]
     if (found := facts.product()) is not None:
@@ -46,6 +49,21 @@ def rank(facts: KernelFacts) -> list[Opts]:
             vector = {b: n for b, n in vector.items() if b in walked}  # they would share its copies
     copies = {r: vector.get(r, 1) * upcast.get(r, 1) for r in range(len(facts.axes))}
     return [_with_threads(facts, upcast, vector, tiles(facts, copies, copies))]
+
+
+def _scan(facts: KernelFacts, axis: int) -> Opts:
+    """Steps along the axis with one accumulator, or a row of them along a contiguous other axis;
+    two levels where one would add up float after float for too long."""
+    others = tuple(a for a in facts.outputs if a != axis and facts.sizes[a] > 1)
+    vector: dict[int, int] = {}
+    if others and not facts.contiguous(axis):
+        x = contiguous_axis(facts, others)
+        vector[x] = min(COLUMNS, pow2_at_least(facts.sizes[x]))
+    n, tile = facts.sizes[axis], {}
+    sums = (Combine.ADD, Combine.MUL)
+    if n > LONGEST_CHAIN and any(u.dtype.is_float and u.arg.combine in sums for u in facts.scans):
+        tile[axis] = pow2_at_least(math.isqrt(n))
+    return _with_threads(facts, {}, vector, tile)
 
 
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
@@ -87,7 +105,7 @@ def _with_threads(
     worth: int = THREAD_WORK,
 ) -> Opts:
     """The longest output axis that no REDUCE closes on threads, if the work is worth it."""
-    walked = {r.arg.axis for u in facts.reduces for r in u.src[1:]}
+    walked = {r.arg.axis for u in facts.reduces for r in u.src[1:]} | {facts.scanned}
     free = [a for a in facts.outputs if a not in walked and facts.sizes[a] > 1]
     thread, loop = None, {}
     if free and math.prod(facts.sizes) >= worth:

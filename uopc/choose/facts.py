@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uopc.dtype import dtypes
+from uopc.passes.in_place import is_in_place
 from uopc.passes.rangeify import rangeify
-from uopc.passes.share import axes_of, is_report, output_axes, reduced_axes, share
+from uopc.passes.share import axes_of, folded, is_report, output_axes, reduced_axes, share
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import Combine, Ops, ReduceArg
 
 WIDEST_BYTES = 16
+#: accesses with fewer bytes than this part of all, and than these, do not count
+SMALL_PART, SMALL_BYTES = 16, 1 << 18
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class KernelFacts:
     reduces: tuple[UOp, ...]
     accesses: tuple[Access, ...]
     sizes: tuple[int, ...] = field(default=())
+    scans: tuple[UOp, ...] = field(default=())
 
     @classmethod
     def of(cls, bodies: Sequence[UOp], outs: Sequence[UOp]) -> KernelFacts:
@@ -72,7 +77,14 @@ class KernelFacts:
         outputs = tuple(sorted(output_axes(root)))
         sizes = tuple(a.arg.size for a in axes)
         reduces = tuple(u for u in order if u.op is Ops.REDUCE)
-        return cls(root, merge, axes, outputs, tuple(sorted(reduced)), reduces, accesses, sizes)
+        scans = tuple(u for u in order if u.op is Ops.SCAN)
+        walked = tuple(sorted(reduced))
+        return cls(root, merge, axes, outputs, walked, reduces, accesses, sizes, scans)
+
+    @property
+    def scanned(self) -> int | None:
+        """The axis that is scanned, where one is."""
+        return self.scans[0].src[2].arg.axis if self.scans else None
 
     def strides(self, axis: int) -> list[tuple[Access, int | None]]:
         """Every access that axis moves, with its stride in elements (None: not affine)."""
@@ -100,22 +112,45 @@ class KernelFacts:
             width = mine if width == 0 else min(width, mine)
         return max(width, 1)
 
+    def along(self, axis: int) -> list[Access]:
+        """Accesses that are contiguous along an axis."""
+        return [a for a, c in self.strides(axis) if c == 1]
+
+    def large(self, accesses: Sequence[Access]) -> list[Access]:
+        """Those of them whose bytes count: others stay in a cache."""
+        least = sum(a.size_bytes for a in self.accesses) // SMALL_PART
+        return [a for a in accesses if a.size_bytes >= min(least, SMALL_BYTES)]
+
     def widest_item(self) -> int:
         """Bytes of the largest element that is loaded or stored."""
         return max((a.itemsize for a in self.accesses), default=4)
 
+    def widest_load(self) -> int:
+        """Bytes of the largest element that is loaded."""
+        return max((a.itemsize for a in self.accesses if not a.store), default=4)
+
     def held(self, axis: int) -> bool:
-        """Is axis walked more than once (by several reductions, or by one and the output)?"""
+        """Is axis walked again: by a reduction, a scan or STOREs that need what another walk along it
+        has come to?  Walks that need nothing of each other are one (`passes/nests.py`)."""
         r = self.axes[axis]
-        walks = sum(r in u.src[1:] for u in self.reduces)
-        stored = any(u.op is Ops.END and r in u.src[1:] and not is_report(u) for u in self.root.src)
-        return walks + stored > 1
+        walks = [u for u in (*self.reduces, *self.scans) if r in u.src[1:]]
+        ends = (u for u in self.root.src if u.op is Ops.END and not is_report(u))
+        walks += (u for u in ends if r in u.src[1:])
+        below = set(toposort(*(s for u in walks for s in u.src[:1])))
+        return any(u in below for u in walks)
 
     def streams(self, axis: int) -> int:
         """How many different loads depend on axis."""
         r = self.axes[axis]
         loads = {(a.slot, a.offset) for a in self.accesses if not a.store and r in free(a.offset)}
         return len(loads)
+
+    def row_streams(self, axis: int) -> int:
+        """How many of the loads along axis differ from row to row: weights do not."""
+        kept = {self.axes[a] for a in self.outputs if a != axis and self.sizes[a] > 1}
+        r = self.axes[axis]
+        loads = {(a.slot, a.offset) for a in self.accesses if not a.store and r in free(a.offset)}
+        return sum(not kept or not kept.isdisjoint(free(offset)) for _, offset in loads)
 
     def reuses(self) -> bool:
         """Has a reduction only loads that serve several of its elements, as a product's do?"""
@@ -162,12 +197,89 @@ def _groups(facts: KernelFacts, shape: tuple[int, ...]) -> tuple[int, ...]:
             groups[-1] += 1
         else:
             groups.append(1)
-    if not facts.reduces and len(groups) > 1:
+    if not facts.reduces and not facts.scans and len(groups) > 1:
         last = math.prod(shape[len(shape) - groups[-1] :])
-        if last % 128 and last < 2048:
+        if (
+            last % FULL_LANES
+            and last < LONG_ENOUGH
+            and not _asks_for_tiles(facts, by_place, groups)
+        ):
             tail = groups.pop()
             groups[-1] += tail
     return tuple(groups) if shape else ()
+
+
+#: an axis that is shorter, and no multiple of this many elements, fills its lanes badly
+LONG_ENOUGH, FULL_LANES = 2048, 128
+
+
+def lanes_filled(root: UOp) -> UOp:
+    """A kernel whose axes are given, elementwise, with its contiguous axis made longer by the next
+    ones where it would fill its lanes badly."""
+    while (pair := _short_and_next(KernelFacts.of_indexed(root))) is not None:
+        root = folded(root, *pair)
+    return root
+
+
+def _short_and_next(facts: KernelFacts) -> tuple[UOp, UOp] | None:
+    """(the next outer axis, the contiguous one) to be one axis, or None."""
+    stores = [a.offset for a in facts.accesses if a.store]
+    if facts.reduces or facts.scans or len(facts.outputs) < 2 or is_in_place(facts.root):
+        return None
+    axes = [facts.axes[a] for a in facts.outputs]
+
+    def stepping(step: int) -> UOp | None:
+        return next((r for r in axes if all(ix.coefficient(s, r) == step for s in stores)), None)
+
+    inner = stepping(1)
+    if inner is None or inner.arg.size % FULL_LANES == 0 or inner.arg.size >= LONG_ENOUGH:
+        return None
+    outer = stepping(inner.arg.size)
+    if outer is None or outer is inner:
+        return None
+    if any(
+        worth_a_tile(r.arg.size, inner.arg.size) and turnable(facts, inner.arg.axis, r.arg.axis)
+        for r in axes
+        if r is not inner
+    ):
+        return None
+    return outer, inner
+
+
+def _asks_for_tiles(
+    facts: KernelFacts, by_place: Sequence[UOp | None], groups: Sequence[int]
+) -> bool:
+    """Is an access contiguous along another group of axes than the last, and both large enough?"""
+    ends = list(itertools.accumulate(groups))
+    axes = [
+        [r for r in by_place[end - n : end] if r is not None]
+        for n, end in zip(groups, ends, strict=True)
+    ]
+    sizes = [math.prod(r.arg.size for r in group) for group in axes]
+    if not axes[-1]:
+        return False
+    last = axes[-1][-1].arg.axis
+    return any(
+        worth_a_tile(sizes[n], sizes[-1]) and turnable(facts, last, group[-1].arg.axis)
+        for n, group in enumerate(axes[:-1])
+        if group
+    )
+
+
+#: shorter axes, and smaller tiles, are left to the caches
+SHORTEST_TURNED, SMALLEST_TILE = 16, 1024
+
+
+def worth_a_tile(x: int, y: int) -> bool:
+    """Are two axes of these sizes worth tiles that turn accesses?"""
+    return min(x, y) >= SHORTEST_TURNED and x * y >= SMALLEST_TILE
+
+
+def turnable(facts: KernelFacts, x: int, y: int) -> list[Access]:
+    """The large accesses that are contiguous along axis y, and move along x in larger steps."""
+    r = facts.axes[x]
+    steps = [(a, ix.coefficient(a.offset, r)) for a in facts.along(y) if r in free(a.offset)]
+    return facts.large([a for a, c in steps if c not in (None, 0, 1)])
 
 
 def _axes_by_place(facts: KernelFacts, shape: tuple[int, ...]) -> list[UOp | None]:
@@ -179,7 +291,7 @@ def _axes_by_place(facts: KernelFacts, shape: tuple[int, ...]) -> list[UOp | Non
 def _walked_as_one(facts: KernelFacts, a: UOp | None, b: UOp | None) -> bool:
     if a is None or b is None:
         return True
-    if any(a in u.src[1:] or b in u.src[1:] for u in facts.reduces):
+    if any(a in u.src[1:] or b in u.src[1:] for u in (*facts.reduces, *facts.scans)):
         return False
     for x in facts.accesses:
         ca, cb = ix.coefficient(x.offset, a), ix.coefficient(x.offset, b)

@@ -14,6 +14,7 @@ from uopc.choose.columns import columns
 from uopc.choose.elementwise import elementwise
 from uopc.choose.facts import KernelFacts
 from uopc.choose.rows import rows
+from uopc.choose.scans import scans
 from uopc.choose.sizes import Aim as Aim
 from uopc.choose.spread import spread
 from uopc.opts import Opts
@@ -36,6 +37,8 @@ def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
 def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
     if not facts.axes:
         return [Opts(gpu=True)]
+    if facts.scanned is not None:
+        return scans(facts, aim, facts.scanned)
     if not facts.reduces:
         return elementwise(facts, aim)
     walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})

@@ -23,6 +23,8 @@ from uopc.target import Target
 MOST_COPIES = 16  # register copies of one axis
 MOST_TURNS = 12  # round all axes; four are usual
 GAIN = 0.005  # of the cycles that a move must save
+ROW_THREADS = 256  # of a block that begins with whole rows
+LEANER = (0.85, 0.7)  # of the best one's registers, for those that follow it
 STARTS = 4  # that are followed down, the best ones; more seldom find better
 
 
@@ -113,6 +115,9 @@ class Climb:
             yield y
             if v > vector and upcast >= v // vector:
                 yield y.with_("upcast", a, max(1, upcast * vector // v))
+            for copies in (upcast * vector // v, upcast * vector // v // 2) if v < vector else ():
+                if copies > 1:
+                    yield y.with_("upcast", a, copies)
             if v > vector and local >= v // vector:
                 yield y.with_("local", a, max(1, local * vector // v))
         if upcast % 2 == 0:
@@ -148,7 +153,7 @@ class Climb:
 
     def starts(self) -> Iterator[Shares]:
         """A warp along each axis that memory is contiguous in, and what a block must hold spread
-        over its lanes."""
+        over its lanes; or all of that axis alone in vectors, in loops over what else it holds."""
         ones = (1,) * len(self.axes)
         sizes = self.facts.sizes
         inner = [a for a in self.axes if a not in self.gridded]
@@ -168,6 +173,12 @@ class Climb:
                 held = held.with_("upcast", a, left if left <= MOST_COPIES else 1)
             if held != start:
                 yield held
+            wide = self.widths[x][-1]
+            row = start.with_("vector", x, wide)
+            row = row.with_("local", x, min(ROW_THREADS, pow2_at_least(-(-sizes[x] // wide))))
+            left = -(-sizes[x] // (row.local[x] * wide))
+            if x in inner and len(inner) > 1 and left <= MOST_COPIES:
+                yield row.with_("upcast", x, left)
 
     def opts(self, x: Shares) -> Opts:
         """The record of these digits."""
@@ -194,13 +205,14 @@ class Climb:
 
 
 def spread(facts: KernelFacts, target: Target, most_threads: int) -> list[Opts]:
-    """Candidates, the best first: the ends of all ways down, then what needs fewest registers."""
+    """Candidates, the best first: the end of the best way down, the best of all that was seen with
+    fewer registers (where it spills, all else about it was right), then the ends of other ways."""
     climb = Climb(facts, target, most_threads)
     starts = sorted(climb.starts(), key=climb.cycles)[:STARTS]
-    ends = [climb.down(x) for x in starts]
-    ranked = sorted(dict.fromkeys(ends), key=climb.cycles)
-    best = ranked[0]
-    lean = [x for x, e in climb.seen.items() if e.registers <= climb.seen[best].registers * 0.7]
-    if lean:
-        ranked.append(min(lean, key=climb.cycles))
-    return list(dict.fromkeys(climb.opts(x) for x in ranked))
+    best, *others = sorted(dict.fromkeys(climb.down(x) for x in starts), key=climb.cycles)
+    most = climb.seen[best].registers
+    leaner = []
+    for part in LEANER:
+        fit = [x for x, e in climb.seen.items() if e.registers <= most * part]
+        leaner += [min(fit, key=climb.cycles)] if fit else []
+    return list(dict.fromkeys(climb.opts(x) for x in (best, *leaner, *others)))

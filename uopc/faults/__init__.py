@@ -9,6 +9,7 @@ from uopc.faults.errors import AccumulatorError as AccumulatorError
 from uopc.faults.errors import AssertionFault as AssertionFault
 from uopc.faults.errors import BarrierError as BarrierError
 from uopc.faults.errors import BoundsError as BoundsError
+from uopc.faults.errors import ClusterError as ClusterError
 from uopc.faults.errors import CopyError as CopyError
 from uopc.faults.errors import DeadlockError as DeadlockError
 from uopc.faults.errors import Facts as Facts

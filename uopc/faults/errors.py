@@ -251,6 +251,11 @@ class CopyError(Fault):
     """A bulk copy that breaks a rule of the hardware: alignment, coordinates, one thread issues."""
 
 
+class ClusterError(Fault):
+    """A block touches what another one of its cluster holds before that one has started or when it
+    may have ended, or misuses the cluster's barrier."""
+
+
 class AssertionFault(Fault):
     """An ASSERT whose condition does not hold."""
 

@@ -20,6 +20,7 @@ from uopc.faults.raw import (
     SEVERAL_LANES,
     AccumulatorFault,
     Agent,
+    ClusterFault,
     CopyFault,
     FaultKind,
     MbarrierFault,
@@ -233,6 +234,8 @@ def _uninitialised(c: Case) -> Facts:
     hint = {
         AddrSpace.SHARED: "shared memory begins with whatever was there: store the element, then a "
         "barrier, before it is read",
+        AddrSpace.CLUSTER: "shared memory begins with whatever was there: store the element, then "
+        "a barrier of the cluster, before it is read",
         AddrSpace.REG: "registers begin with whatever was there: store a start value first",
         AddrSpace.GLOBAL: "an output begins with whatever was there: store a start value first, or "
         "pass an array that has it",
@@ -522,6 +525,34 @@ def _copy(c: Case) -> Facts:
     )
 
 
+def _cluster(c: Case) -> Facts:
+    which, rank = (*c.raw.detail, ClusterFault.NOT_STARTED, 0)[:2]
+    why, hint = _CLUSTER[ClusterFault(which)]
+    where = c.memory.at(c.flat) if c.m is not None else "the cluster's barrier"
+    return c.facts(where, why.format(rank), hint=hint, who=(c.now,))
+
+
+_CLUSTER = {
+    ClusterFault.NOT_STARTED: (
+        "block {} of the cluster holds it, and may not have started",
+        "let each block say first that it has started (BARRIER CLUSTER_ARRIVE), and wait for all "
+        "(CLUSTER_WAIT) before the first access of another one's memory",
+    ),
+    ClusterFault.ENDED: (
+        "block {} of the cluster holds it, and may have ended",
+        "let the cluster meet (BARRIER CLUSTER) after the last access of another block's memory",
+    ),
+    ClusterFault.NOT_ARRIVED: (
+        "a warp of block {} waits for the cluster and has not arrived",
+        "CLUSTER_ARRIVE comes before CLUSTER_WAIT, once each",
+    ),
+    ClusterFault.ARRIVED_TWICE: (
+        "a warp of block {} arrives again before it has waited",
+        "CLUSTER_WAIT comes after CLUSTER_ARRIVE and before any other barrier of the cluster",
+    ),
+}
+
+
 def _assertion(c: Case) -> Facts:
     hint = f"uopc trace shows the values that {c.now.who} had"
     who = (replace(c.now, kind="fails"),)
@@ -545,6 +576,7 @@ _KINDS: dict[FaultKind, tuple[type[Report], Callable[[Case], Facts]]] = {
     FaultKind.INDEX_OVERFLOW: (errors.IndexOverflowError, _index_overflow),
     FaultKind.ASSERTION: (errors.AssertionFault, _assertion),
     FaultKind.COPY: (errors.CopyError, _copy),
+    FaultKind.CLUSTER: (errors.ClusterError, _cluster),
 }
 
 

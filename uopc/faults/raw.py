@@ -29,6 +29,7 @@ class FaultKind(IntEnum):
     INDEX_OVERFLOW = 14  # of data integers that make an index; detail: what it should be, bits
     ASSERTION = 15  # an ASSERT whose condition is false
     COPY = 16  # detail[0]: a CopyFault
+    CLUSTER = 17  # detail[0]: a ClusterFault
 
     @property
     def is_warning(self) -> bool:
@@ -62,6 +63,15 @@ class CopyFault(IntEnum):
     COORDINATE = 3  # the innermost coordinate; detail[1]: its value in bytes, no multiple of 16
 
 
+class ClusterFault(IntEnum):
+    """detail[0] of CLUSTER; detail[1] is the rank of the block that holds the memory."""
+
+    NOT_STARTED = 1  # memory of a block that may not have started
+    ENDED = 2  # memory of a block that may have ended
+    NOT_ARRIVED = 3  # CLUSTER_WAIT without CLUSTER_ARRIVE
+    ARRIVED_TWICE = 4  # a barrier of the cluster between CLUSTER_ARRIVE and CLUSTER_WAIT
+
+
 class WaitKind(IntEnum):
     """detail[0] of DEADLOCK: what the warp waits for."""
 
@@ -69,6 +79,7 @@ class WaitKind(IntEnum):
     NAMED_BARRIER = 2  # detail[1]: number; detail[2], [3]: warps that came, warps it waits for
     MBARRIER = 3  # detail[1]: barrier; detail[2]: parity; detail[3], [4]: pending, bytes missing
     GROUP = 4  # detail[1]: an Agent
+    CLUSTER_BARRIER = 5
 
 
 class Agent(IntEnum):
@@ -80,13 +91,14 @@ class Agent(IntEnum):
     WGMMA = 3
     MBARRIER = 4  # a bulk copy that counts at an mbarrier
     ATOMIC = 5
+    SENDER = 6  # a value on its way to another block of the cluster
 
     @property
     def text(self) -> str:
         return _AGENT_TEXTS[self]
 
 
-_AGENT_TEXTS = ("thread", "cp.async", "bulk", "wgmma", "mbarrier", "atomic")
+_AGENT_TEXTS = ("thread", "cp.async", "bulk", "wgmma", "mbarrier", "atomic", "st.async")
 #: `lane` of an access that several lanes of a warp made
 SEVERAL_LANES = 32
 

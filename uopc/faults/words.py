@@ -26,8 +26,10 @@ SPACES = {
     AddrSpace.SHARED: "shared",
     AddrSpace.REG: "register",
     AddrSpace.MBARRIER: "mbarrier",
+    AddrSpace.CLUSTER: "cluster",
 }
 ENGINES = {Engine.CP_ASYNC: "cp.async", Engine.BULK: "bulk", Engine.WGMMA: "wgmma"}
+ENGINES[Engine.CLUSTER] = "st.async"
 THREAD = "thread"  # the engine that is none
 LONGEST = 60  # characters of an index in a report
 _READERS = frozenset((Ops.LOAD, Ops.LDMATRIX))
@@ -61,9 +63,10 @@ def node_text(u: UOp) -> str:
     arg = arg_text(u.op, u.arg, "")
     text = str(u.op) + (f"[{arg}]" if arg else "")
     places = [_place_text(s) for s in u.src if s.op in (Ops.INDEX, Ops.TENSORMAP)]
-    if u.op in _TWO_PLACES:
+    sends = u.op is Ops.COPY and u.arg.engine is Engine.CLUSTER
+    if u.op in _TWO_PLACES and not sends:
         return f"{text} {places[0]} from {places[1]}"
-    return f"{text} {places[0]}" if u.op in _ONE_PLACE else text
+    return f"{text} {places[0]}" if u.op in _ONE_PLACE or sends else text
 
 
 _TWO_PLACES = frozenset((Ops.COPY, Ops.LDMATRIX, Ops.STMATRIX))
@@ -101,6 +104,8 @@ _KINDS = {
 
 def range_text(a: RangeArg) -> str:
     """A range as the kernel's C and CUDA texts call it: gidx0, lidx1, lane0, r2."""
+    if a.kind in WHOLE_KERNEL and a.digit in ("c", "p"):
+        return f"{'rank' if a.digit == 'c' else 'pidx'}{a.axis}"
     digit = "" if a.kind in WHOLE_KERNEL else a.digit
     return f"{digit or _KINDS.get(a.kind, 'i')}{a.axis}"
 

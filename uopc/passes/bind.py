@@ -1,7 +1,8 @@
 """Which hardware register gives each range of the whole kernel its value, and the launch.
 
 Any number of axes: up to three stand on .x, .y, .z as they are; where there are more, or one is too
-long for its component, all are folded onto .x and taken apart by // and %.  So are LANE, WARP and
+long for its component, all are folded onto .x and taken apart by // and %.  The blocks of a cluster
+come first: they are neighbours along x (cluster rank = blockIdx.x % blocks).  So are LANE, WARP and
 WARPGROUP ranges, in this order from the fastest, after the LOCAL ones.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from uopc.errors import SpecError, TargetError
 from uopc.kernel import Axis, Dims, Launch
 from uopc.target import Target
-from uopc.uop.node import UOp, prod, toposort, where_from
+from uopc.uop.node import UOp, is_rank, prod, toposort, where_from
 from uopc.uop.ops import AxisType, LaunchArg, Ops
 
 _OF_WARPS = (AxisType.LANE, AxisType.WARP, AxisType.WARPGROUP)
@@ -28,7 +29,17 @@ def hardware_ranges(root: UOp, kind: AxisType) -> tuple[UOp, ...]:
     arg = root.arg or LaunchArg()
     named = {AxisType.LOCAL: arg.lanes, AxisType.GLOBAL: arg.grid}.get(kind, ())
     place = {axis: n for n, axis in enumerate(named)}
-    return tuple(sorted(ranges, key=lambda r: (place.get(r.arg.axis, len(place)), -r.arg.axis)))
+    return tuple(
+        sorted(
+            ranges,
+            key=lambda r: (
+                not is_rank(r),
+                place.get(r.arg.axis, len(place)),
+                -r.arg.axis,
+                r.arg.digit,  # the lanes of an axis before its warps
+            ),
+        )
+    )
 
 
 def bind(root: UOp) -> Launch:
@@ -49,7 +60,8 @@ def bind(root: UOp) -> Launch:
             "Raise Opts.local, upcast, vector or loop."
         )
     arg = root.arg or LaunchArg()
-    return Launch(grid, block, grid_axes, block_axes, arg.blocks_per_sm)
+    cluster = prod(r.arg.size for r in blocks if is_rank(r))
+    return Launch(grid, block, grid_axes, block_axes, arg.blocks_per_sm, cluster)
 
 
 def _place(

@@ -32,8 +32,8 @@ def check_in_place(root: UOp, opts: Opts) -> None:
         a = axis.arg.axis
         raise TargetError(
             f"{memory_name(m.arg)} is written in place, and one block would read what another one "
-            f"along axis {a} writes. Set Opts.blocks={{{a}: 1}}, or give the output a memory of "
-            "its own."
+            f"along axis {a} writes. Set Opts.blocks={{{a}: 1}} and no Opts.cluster, or give the "
+            "output a memory of its own."
         )
 
 
@@ -55,8 +55,9 @@ def confined(root: UOp, opts: Opts) -> Opts:
         return opts
     blocks = {a: n for a, n in opts.blocks if a not in axes} | dict.fromkeys(axes, 1)
     loop = {a: n for a, n in opts.loop if a not in axes}
+    cluster = {a: n for a, n in opts.cluster if a not in axes}
     changed = {f.name: getattr(opts, f.name) for f in dataclasses.fields(opts)}
-    return Opts(**(changed | {"blocks": blocks, "loop": loop}))
+    return Opts(**(changed | {"blocks": blocks, "loop": loop, "cluster": cluster}))
 
 
 def apart(root: UOp, slot: int) -> tuple[UOp, list[UOp], list[UOp]]:
@@ -106,7 +107,8 @@ def _conflicts(root: UOp, opts: Opts) -> Iterator[tuple[UOp, UOp]]:
     loads, reduced = [u for u in toposort(root) if u.op is Ops.LOAD], reduced_axes(root)
     for axis in axes_of(root):
         a: RangeArg = axis.arg
-        if opts.axis(a.axis, a.size, a.axis in reduced).blocks == 1:
+        cut = opts.axis(a.axis, a.size, a.axis in reduced)
+        if cut.blocks * cut.cluster == 1:
             continue
         for m, store in written:
             mine = [u for u in loads if memory(u.src[0]) is m]

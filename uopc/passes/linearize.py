@@ -5,7 +5,7 @@ the innermost one among those it has free.  No priorities and no search: one dep
 statements fall into the bucket of their place, a finished nest falls into the bucket around it.
 Hoisting, sharing of common values and nesting all follow.  The only freedom used: with
 LaunchArg.early, fills of global loads that wait for no barrier and no shuffle stand first, so that
-they fly during the reductions.
+they fly during the reductions.  Before them a block of a cluster says that it has started.
 
 Inside an IF stands what comes after it (`AFTER`); a value that does not is done before the IF, for
 all lanes.  So arithmetic moves out, and a LOAD that only some lanes may do names the IF.
@@ -24,8 +24,9 @@ from uopc.passes.bind import bind
 from uopc.passes.vectorise import widest
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, addrspace, memory, prod, toposort, where_from
-from uopc.uop.ops import EFFECTS, WARP_VALUES, WHOLE_KERNEL, Engine, Ops
+from uopc.uop.ops import EFFECTS, WARP_VALUES, WHOLE_KERNEL, BarrierScope, Engine, Ops
 from uopc.uop.order import in_order, overtakes, written
+from uopc.uop.spec_kernel import is_of_cluster
 from uopc.uop.text import scope_text
 
 Place = UOp | None  # the opener of the innermost scope, None outside all of them
@@ -37,7 +38,7 @@ _NEVER_NAMED = frozenset(
         *(Ops.AFTER, Ops.RANGE, Ops.IF, Ops.ROLE, Ops.SINK, Ops.END),
     )
 )
-_SPACES = (AddrSpace.MBARRIER, AddrSpace.SHARED, AddrSpace.REG)
+_SPACES = (AddrSpace.MBARRIER, AddrSpace.CLUSTER, AddrSpace.SHARED, AddrSpace.REG)
 _DONE = EFFECTS - {Ops.ATOMIC}  # effects that are nothing else
 _WAITS = WARP_VALUES | (EFFECTS - {Ops.STORE})  # what loads that are issued first never stand after
 TENSOR_MAP_BYTES = 16  # alignment of what a tensor map views (CUDA driver API, tensor map encoding)
@@ -47,7 +48,7 @@ DEEPEST_EXPRESSION = 12  # nested ops in one line of text; deeper values get a n
 def linearize(root: UOp) -> ProgramTree:
     """The tree of a LOOPS kernel.  Raises SpecError where ranges are not nested loops."""
     loops = _Loops.of(root)
-    order = _early_first(root, loops) if root.arg is None or root.arg.early else in_order(root)
+    order = _early_first(root, loops)
     where = {u: loops.place(u) for u in order}
     inline = _inline(order, where)
     inline -= _overtaken(order, inline)
@@ -168,8 +169,9 @@ class _Loops:
 def _early_first(root: UOp, loops: _Loops) -> list[UOp]:
     order = toposort(root)
     waits: set[UOp] = set()
-    early = []
-    for u in order:
+    early = [u for u in order if is_of_cluster(u) and u.arg.scope is BarrierScope.CLUSTER_ARRIVE]
+    early = [u for u in early if loops.place(u) is None]
+    for u in order if root.arg is None or root.arg.early else ():
         if u.op in _WAITS or any(s in waits for s in u.src):
             waits.add(u)
         elif u.op is Ops.END and loops.place(u) is None and _fills_registers(u.src[0]):

@@ -24,7 +24,7 @@ from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
 from uopc.uop.facts import free
 from uopc.uop.node import Shape, UOp, derive, inherit, prod, toposort, where_from
-from uopc.uop.ops import AxisType, Combine, Ops, ParamArg, RangeArg, ReduceArg, ReportArg
+from uopc.uop.ops import AxisType, Combine, Ops, ParamArg, RangeArg, ReduceArg, ReportArg, ScanArg
 
 Indices = tuple[UOp, ...]
 Request = tuple[UOp, Indices, UOp]  # a shaped value, its indices, the gate under which it matters
@@ -197,6 +197,30 @@ class _Walk:
         if named is not None and not any(r in free(x) for r in named for x in around):
             return named
         return tuple([self.fresh(n, AxisType.REDUCE) for n in sizes])
+
+    def _scan(self, u: UOp, at: Indices, gate: UOp) -> Visit:
+        """A SCAN along the range that walks its axis; where something else does (it is read
+        backwards, or from the next element on), a REDUCE over what comes before that element."""
+        arg: ScanArg = u.arg
+        x, n = u.src[0], u.shape[-1]
+        narrow = u.dtype in NARROW_FLOATS and arg.combine in (Combine.ADD, Combine.MUL)
+        (nothing,) = identity(arg.combine, (dtypes.f32 if narrow else u.dtype,))
+        r = at[-1]
+        if n == 1 and arg.exclusive:
+            return nothing.cast(u.dtype)
+        if n == 1:
+            return _total(u, (yield (x, at, gate)), arg.combine, ())
+        walked = r.op is Ops.RANGE and r.arg.size == n and r not in free(gate)
+        if walked and not any(r in free(i) for i in at[:-1]):
+            value = yield (x, at, gate)
+            src = (value.cast(dtypes.f32) if narrow else value, nothing, r)
+            return inherit(UOp(Ops.SCAN, src, arg), u).cast(u.dtype)
+        each = self.fresh(n, AxisType.REDUCE)
+        value = yield (x, (*at[:-1], each), gate)
+        first, last = (r, each) if arg.reverse else (each, r)
+        ok = ix.at_least(ix.sub(last, first), 1 if arg.exclusive else 0)
+        kept = inherit(UOp(Ops.WHERE, (ok, value, nothing.cast(u.dtype))), u)
+        return _total(u, kept, arg.combine, (each,))
 
     def _item(self, u: UOp, at: Indices, gate: UOp) -> Visit:
         both = yield (u.src[0], at, gate)
@@ -430,6 +454,7 @@ _RULES: dict[Ops, Rule] = {
     Ops.CONST: _Walk._const,
     Ops.IOTA: _Walk._iota,
     Ops.REDUCE: _Walk._reduce,
+    Ops.SCAN: _Walk._scan,
     Ops.ITEM: _Walk._item,
     Ops.PAD: _Walk._pad,
     Ops.GATHER: _Walk._gather,

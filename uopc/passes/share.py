@@ -50,8 +50,15 @@ def axes_of(root: UOp) -> tuple[UOp, ...]:
 
 
 def reduced_axes(root: UOp) -> frozenset[int]:
-    """Axes that some REDUCE closes; an END may too (a row that is reduced and stored)."""
-    return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:])
+    """Axes along which threads have to work together: those that some REDUCE closes (an END may
+    too, where a row is reduced and stored) and those that are scanned."""
+    closed = (r.arg.axis for u in toposort(root) if u.op is Ops.REDUCE for r in u.src[1:])
+    return frozenset(closed) | scanned_axes(root)
+
+
+def scanned_axes(root: UOp) -> frozenset[int]:
+    """Axes that some SCAN goes along."""
+    return frozenset(r.arg.axis for u in toposort(root) if u.op is Ops.SCAN for r in u.src[2:])
 
 
 def output_axes(root: UOp) -> frozenset[int]:
@@ -145,6 +152,9 @@ def _mergeable(root: UOp, refused: set[tuple[UOp, UOp]], given: bool) -> dict[tu
     for u in closers:
         for r in u.src[1:]:
             closed_by.setdefault(r, set()).add(u)
+    for u in order:  # a scanned axis is no part of another one
+        if u.op is Ops.SCAN:
+            closed_by.setdefault(u.src[2], set()).add(u)
     bound: set[UOp] = set()  # no more than once each
     if not given:
         bound = {r for u in order if u.op is Ops.END for r in u.src[1:]}
@@ -157,6 +167,13 @@ def _mergeable(root: UOp, refused: set[tuple[UOp, UOp]], given: bool) -> dict[tu
                 out[a, b] = UOp(Ops.RANGE, (), RangeArg(b.arg.axis, size, b.arg.kind))
                 bound |= {a, b}
     return out
+
+
+def folded(root: UOp, outer: UOp, inner: UOp) -> UOp:
+    """The graph with two neighbouring output axes as one, which those who need them take apart."""
+    size = outer.arg.size * inner.arg.size
+    wide = UOp(Ops.RANGE, (), RangeArg(inner.arg.axis, size, inner.arg.kind))
+    return _renumber(_merged(root, {(outer, inner): wide}))
 
 
 def _merged(root: UOp, wide: dict[tuple[UOp, UOp], UOp]) -> UOp:

@@ -12,6 +12,9 @@ a hardware range is done where that range is 0, so that each element has one wri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from uopc.dtype import dtypes
 from uopc.errors import TargetError
 from uopc.opts import AxisOpts, Opts
@@ -19,9 +22,12 @@ from uopc.passes.share import axes_of, is_report, reduced_axes
 from uopc.symbolic import index as ix
 from uopc.uop.combine import identity
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, derive, prod, toposort
-from uopc.uop.ops import WHOLE_KERNEL, AxisType, Combine, LaunchArg, Ops, RangeArg
+from uopc.uop.node import UOp, derive, prod, toposort, where_from
+from uopc.uop.ops import SERIAL, WHOLE_KERNEL, AxisType, Combine, LaunchArg, Ops, RangeArg, ScanArg
 
+Cut: TypeAlias = tuple[UOp, tuple[UOp, ...]]  # the index of an axis, and its digits
+
+WARP = 32
 MAX_BLOCK = (
     1024  # threads of a block on every CUDA target (Programming Guide, compute capabilities)
 )
@@ -34,14 +40,19 @@ def split(root: UOp, opts: Opts) -> UOp:
     Raises TargetError beyond 1024 threads.
     """
     axes, reduced = axes_of(root), reduced_axes(root)
+    scans = scan_of(root)
     index: dict[UOp, UOp] = {}
     digits: dict[UOp, tuple[UOp, ...]] = {}
     valid: dict[UOp, UOp] = {}
     for axis in axes:
         a = axis.arg.axis
-        index[axis], digits[axis] = _cut(
-            axis, opts.axis(a, axis.arg.size, a in reduced), opts, a in reduced
-        )
+        sizes = opts.axis(a, axis.arg.size, a in reduced)
+        scan = scans.get(a)
+        if scan is not None:
+            first = a == _first_lanes(axes, opts)
+            index[axis], digits[axis] = _cut_scanned(a, sizes, scan, first)
+        else:
+            index[axis], digits[axis] = _cut(axis, sizes, opts, a in reduced)
         valid[axis] = ix.below(index[axis], axis.arg.size)
     hardware = [d for axis in axes for d in digits[axis] if d.arg.kind in WHOLE_KERNEL]
     threads = prod(d.arg.size for d in hardware if d.arg.kind is AxisType.LOCAL)
@@ -74,36 +85,99 @@ def split(root: UOp, opts: Opts) -> UOp:
             told = tuple([r for r in u.src[1:] if not _adds_zero_outside(u, r)])
             value = _identity_outside(u, src[0], guard(told))
             new = derive(u, (value, *(d for r in u.src[1:] for d in digits[r])))
+        elif op is Ops.SCAN:
+            (r,) = u.src[2:]  # forward, what lies outside of the axis comes last
+            value = _identity_outside(u, src[0], valid[r]) if u.arg.reverse else src[0]
+            new = derive(u, (value, src[1], *digits[r]))
         elif op is Ops.END:
             ranges = tuple(d for r in u.src[1:] for d in digits[r])
             new = derive(u, (src[0], *ranges)) if ranges else src[0]
         elif op is Ops.SINK:
-            order = LaunchArg(opts.lanes, opts.grid, opts.blocks_per_sm, opts.early)
-            new = derive(u, src, order)
+            launch = (opts.lanes, opts.grid, opts.blocks_per_sm, opts.early, opts.streaming)
+            new = derive(u, src, LaunchArg(*launch))
         else:
             new = u if src == u.src else ix.remake(u, src)
         memo[u] = new
     return memo[root]
 
 
-def _cut(axis: UOp, sizes: AxisOpts, opts: Opts, reduced: bool) -> tuple[UOp, tuple[UOp, ...]]:
+def scan_of(root: UOp) -> dict[int, ScanArg]:
+    """{scanned axis: its SCAN}: a kernel walks one axis step by step, in one direction.
+
+    Raises TargetError where it would have to walk two, or one both ways.
+    """
+    found: dict[int, ScanArg] = {}
+    for u in toposort(root):
+        if u.op is not Ops.SCAN:
+            continue
+        axis = u.src[2].arg.axis
+        other = found.setdefault(axis, u.arg)
+        if len(found) > 1 or other.reverse != u.arg.reverse:
+            how = "along several axes" if len(found) > 1 else "an axis forwards and backwards"
+            raise TargetError(
+                f"SCAN at {where_from(u)}: this kernel scans {how}. Compute one of the scans in a "
+                "kernel of its own (tensors do that by themselves)."
+            )
+    return found
+
+
+def _first_lanes(axes: tuple[UOp, ...], opts: Opts) -> int | None:
+    """The axis whose LOCAL digit neighbouring threads walk."""
+    local = dict(opts.local)
+    numbers = [*opts.lanes, *reversed([r.arg.axis for r in axes])]
+    return next((a for a in numbers if local.get(a, 1) > 1), None)
+
+
+def _cut_scanned(a: int, sizes: AxisOpts, scan: ScanArg, first: bool) -> Cut:
+    """The digits of an axis that is scanned.
+
+    Its loops have names of their own: they stand inside of all others (`serials` of
+    `passes/materialise.py`), and go the way of the scan.  Where neighbouring threads walk it
+    (first), whole warps have copies that lie together: index = ...*P + p)*U + u)*32 + l)*V + v, so
+    that what each warp comes to is exchanged once and not for each copy.
+    """
+    if sizes.blocks > 1 or sizes.cluster > 1:
+        raise TargetError(
+            f"axis {a} is scanned: the blocks of one kernel cannot share it. Leave Opts.cluster "
+            "and Opts.blocks of it out, or let `compile` make three kernels."
+        )
+    warps, lanes = 1, sizes.local
+    if first and sizes.upcast > 1 and lanes > WARP and lanes % WARP == 0:
+        warps, lanes = lanes // WARP, WARP
+    plan = (
+        *(("s", sizes.loop, AxisType.REDUCE), ("i", sizes.tile, AxisType.REDUCE)),
+        *(("p", warps, AxisType.LOCAL), ("u", sizes.upcast, AxisType.UPCAST)),
+        *(("l", lanes, AxisType.LOCAL), ("v", sizes.vector, AxisType.UPCAST)),
+    )
+    return _digits(a, plan, backwards=scan.reverse)
+
+
+def _cut(axis: UOp, sizes: AxisOpts, opts: Opts, reduced: bool) -> Cut:
     """The index of one axis as a sum of its digits, and the digits, outermost first."""
     a = axis.arg.axis
     spread = AxisType.THREAD if opts.thread == a else AxisType.GLOBAL
     serial = AxisType.REDUCE if reduced else AxisType.LOOP
     plan = (
         ("g", sizes.blocks, spread),
+        ("c", sizes.cluster, AxisType.GLOBAL),
         ("k", sizes.loop, serial),
         ("t", sizes.tile, serial),
         ("u", sizes.upcast, AxisType.UPCAST),
         ("l", sizes.local, AxisType.LOCAL),
         ("v", sizes.vector, AxisType.UPCAST),
     )
+    return _digits(a, plan)
+
+
+def _digits(axis: int, plan: Sequence[tuple[str, int, AxisType]], backwards: bool = False) -> Cut:
+    """The sum of digits and the digits; backwards: loops go down."""
     index, mine = ix.ZERO, []
     for digit, n, kind in plan:
         index = ix.scale(index, n)
         if n > 1:
-            mine.append(UOp(Ops.RANGE, (), RangeArg(a, n, kind, digit)))
+            down = backwards and kind in SERIAL
+            start, by = (n - 1, -1) if down else (0, 1)
+            mine.append(UOp(Ops.RANGE, (), RangeArg(axis, n, kind, digit, 0, start, by)))
             index = ix.add(index, mine[-1])
     return index, tuple(mine)
 

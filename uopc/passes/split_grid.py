@@ -79,7 +79,7 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
         rows = prod(x.arg.size for x in here)
         write = ix.flat([(part, parts), *((outer[x], x.arg.size) for x in here)])
         read = ix.flat([(again, parts), *((x, x.arg.size) for x in here)])
-        value = _guarded(u, ix.substitute(u.src[0], {r: position, **outer}), inside)
+        value = guarded(u, ix.substitute(u.src[0], {r: position, **outer}), inside)
         total = value if inner is ix.ZERO else derive(u, (value, inner))
         values = value.src if value.op is Ops.TUPLE else (value,)
         loads = []
@@ -103,7 +103,7 @@ def split_grid(root: UOp, opts: Opts, slot: int) -> tuple[UOp, Opts, UOp, tuple[
     return first, _first_opts(opts, axis, number), second, tuple(buffers)
 
 
-def _guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
+def guarded(u: UOp, value: UOp, inside: UOp) -> UOp:
     """Elements past the end of the axis are the identity; their loads touch nothing."""
     if inside is ix.TRUE:
         return value
@@ -152,6 +152,7 @@ def _first_opts(opts: Opts, axis: int, number: dict[int, int]) -> Opts:
         blocks_per_sm=opts.blocks_per_sm,
         keep=opts.keep,
         early=opts.early,
+        streaming=opts.streaming,
     )
 
 

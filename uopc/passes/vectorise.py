@@ -8,17 +8,25 @@ After:  END(STORE(x[4*u], LOAD(p0[4*i]; 4); 4), u)
 Proved first: the offset is base + v with V dividing every other coefficient, and the pointer is
 aligned by contract (Param.align).  Where the guard depends on v, the wide access stands under the
 guard of its last element and a scalar nest does the ragged rest.
+
+A LOAD that is a constant number of elements away from such places is made of the two wide ones
+around it, where both are inside of the memory:
+Before: END(STORE(x[4*u + v], LOAD(p0[4*i + v + 1])), u, v:4)
+After:  END(STORE(near[0], LOAD(p0[4*i]; 4); 4), STORE(near[4], LOAD(p0[4*i + 4]; 4); 4),
+            END(STORE(x[4*u + v], LOAD(near[v + 1])), v:4), u)
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from uopc.dtype import AddrSpace
+from uopc.dtype import AddrSpace, DType
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, addrspace, derive, inherit, memory, toposort
+from uopc.uop.infer import segment
+from uopc.uop.node import UOp, addrspace, derive, inherit, memory, prod, toposort
 from uopc.uop.ops import IN_THREAD, AccessArg, Ops, ParamArg, RangeArg
 
 WIDEST_BYTES = 16  # LDG.128: the widest access of one thread (PTX ISA, ld)
@@ -31,14 +39,14 @@ def vectorise(root: UOp) -> UOp:
         return root
     slots = itertools.count(1 + max((u.arg.slot for u in order if u.op is Ops.ALLOC), default=-1))
     instances = itertools.count(1 + max(u.arg.instance for u in order if u.op is Ops.RANGE))
+    new = _New(slots, instances, frozenset(memory(u.src[0]) for u in order if u.op in _WRITES))
     memo: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([memo[s] for s in u.src])
-        new = u if src == u.src else derive(u, src)
-        if u.op is Ops.END and _is_vector(u.src[-1]) and u.src[0].op is Ops.STORE:
-            wide = _widen(new, slots, instances)
-            new = new if wide is None else wide
-        memo[u] = new
+        made = u if src == u.src else derive(u, src)
+        if u.op is Ops.END and u.src[0].op is Ops.STORE:
+            made = _widest_way(made, new)
+        memo[u] = made
     return memo[root]
 
 
@@ -46,17 +54,52 @@ def _is_vector(scope: UOp) -> bool:
     return scope.op is Ops.RANGE and scope.arg.digit == "v"
 
 
-def _widen(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> UOp | None:
+_WRITES = frozenset((Ops.STORE, Ops.ATOMIC))
+
+
+@dataclass(frozen=True)
+class _New:
+    """Numbers for what is made: slots of memories, instances of ranges.  written: memories that the
+    kernel writes."""
+
+    slots: Iterator[int]
+    instances: Iterator[int]
+    written: frozenset[UOp]
+
+    def registers(self, dtype: DType, size: int, name: str) -> UOp:
+        arg = ParamArg(next(self.slots), dtype, (size,), AddrSpace.REG, name)
+        return UOp(Ops.ALLOC, (), arg)
+
+    def copy_of(self, v: UOp) -> UOp:
+        a: RangeArg = v.arg
+        return UOp(Ops.RANGE, (), RangeArg(a.axis, a.size, a.kind, a.digit, next(self.instances)))
+
+
+def _widest_way(end: UOp, new: _New) -> UOp:
+    """A nest with wide accesses along its last vector digit that has them; else as it is."""
+    effect, *scopes = end.src
+    for v in filter(_is_vector, reversed(scopes)):
+        others = (r for r in scopes if r is not v)
+        last = end if v is scopes[-1] else UOp(Ops.END, (effect, *others, v))
+        if (wide := _widen(last, new)) is not None:
+            return wide
+    return end
+
+
+def _widen(end: UOp, new: _New) -> UOp | None:
     v = end.src[-1]
     if v.arg.size not in (2, 4, 8, 16):
         return None
     space = addrspace(end.src[0].src[0])
-    if space is AddrSpace.GLOBAL:
-        return _widen_outputs(end, slots, instances)
-    return _widen_fill(end, instances) if space is AddrSpace.REG else None
+    if space in (AddrSpace.GLOBAL, AddrSpace.SHARED):
+        return _widen_outputs(end, new)
+    if space is not AddrSpace.REG:
+        return None
+    wide = _widen_fill(end, new)
+    return _from_both_sides(end, new) if wide is None else wide
 
 
-def _widen_fill(end: UOp, instances: Iterator[int]) -> UOp | None:
+def _widen_fill(end: UOp, new: _New) -> UOp | None:
     """Registers that are filled from consecutive elements."""
     store, *rest, v = end.src
     width = v.arg.size
@@ -72,7 +115,7 @@ def _widen_fill(end: UOp, instances: Iterator[int]) -> UOp | None:
 
     arg = AccessArg(width)
     if len(store.src) == 2 and value.op is Ops.LOAD and value.arg is None:
-        if addrspace(value.src[0]) is not AddrSpace.GLOBAL:
+        if addrspace(value.src[0]) not in (AddrSpace.GLOBAL, AddrSpace.SHARED):
             return None
         source = _base(value.src[0].src[1], v)
         if source is None or (len(value.src) == 3 and not _is_zero(value.src[2])):
@@ -83,21 +126,96 @@ def _widen_fill(end: UOp, instances: Iterator[int]) -> UOp | None:
             return close(inherit(UOp(Ops.STORE, (into, UOp(Ops.LOAD, (whole,), arg)), arg), store))
         inside, other = value.src[1:]
         full = _last(inside, v)
+        if full is ix.FALSE:
+            return None
         wide = inherit(UOp(Ops.STORE, (into, UOp(Ops.LOAD, (whole, full, other), arg)), arg), store)
         if full is inside:
             return close(wide)
 
-        w = _copy_of(v, instances)
-        t = {v: w}
-        index = UOp(
-            Ops.INDEX, (UOp(Ops.AFTER, (element.src[0], wide)), ix.substitute(element.src[1], t))
-        )
-        one = derive(store, (index, ix.substitute(value, t), UOp(Ops.NOT, (full,))))
-        return close(UOp(Ops.END, (one, w)))
+        return close(_one_by_one(store, v, wide, UOp(Ops.NOT, (full,)), new))
     return None
 
 
-def _widen_outputs(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> UOp | None:
+def _one_by_one(store: UOp, v: UOp, before: UOp, gate: UOp, new: _New) -> UOp:
+    """The nest of a fill once more, under a gate, after what has been done."""
+    w = new.copy_of(v)
+    element, t = store.src[0], {v: w}
+    memory_ = UOp(Ops.AFTER, (element.src[0], before))
+    index = UOp(Ops.INDEX, (memory_, ix.substitute(element.src[1], t)))
+    value = ix.substitute(store.src[1], t)
+    return UOp(Ops.END, (derive(store, (index, value, gate)), w))
+
+
+def _from_both_sides(end: UOp, new: _New) -> UOp | None:
+    """Registers that are filled from consecutive elements, a few away from an aligned place."""
+    store, *rest, v = end.src
+    width, (element, value) = v.arg.size, store.src[:2]
+    if len(store.src) != 2 or store.arg is not None or v in free(element.src[0]):
+        return None
+    at, away = ix.coefficient(element.src[1], v) is not None, _away(value, v, new)
+    if not at or away is None:
+        return None
+    source, (start, shift) = value.src[0].src[0], away
+    gate = value.src[1] if len(value.src) == 3 else ix.TRUE
+    whole = _inside(gate, v, start, width, source)
+    if whole is None or whole is ix.FALSE:
+        return None
+    arg, dtype = AccessArg(width), value.dtype
+    outer = tuple(r for r in rest if r.arg.kind in IN_THREAD)
+    near = _after(new.registers(dtype, 2 * width, "near"), outer)
+    done: tuple[UOp, ...] = ()
+    for n in (0, width):
+        place = UOp(Ops.INDEX, (source, ix.add(start, ix.index(n))))
+        more = () if whole is ix.TRUE else (whole, UOp.const(0, dtype))
+        into = UOp(Ops.INDEX, (_after(near, done), ix.index(n)))
+        wide = UOp(Ops.STORE, (into, UOp(Ops.LOAD, (place, *more), arg)), arg)
+        done = (inherit(wide, store),)
+    t = {v: new.copy_of(v)}
+    taken = UOp(Ops.INDEX, (_after(near, done), ix.add(t[v], ix.index(shift))))
+    into = UOp(Ops.INDEX, (element.src[0], ix.substitute(element.src[1], t)))
+    effect = UOp(Ops.END, (derive(store, (into, UOp(Ops.LOAD, (taken,)))), t[v]))
+    if whole is not ix.TRUE:
+        effect = _one_by_one(store, v, effect, UOp(Ops.NOT, (whole,)), new)
+    return UOp(Ops.END, (effect, *rest)) if rest else effect
+
+
+def _away(value: UOp, v: UOp, new: _New) -> tuple[UOp, int] | None:
+    """(the aligned place before what is loaded for v = 0, elements from there), of a plain LOAD of
+    a parameter that nobody writes."""
+    width = v.arg.size
+    if value.op is not Ops.LOAD or value.arg is not None or width * value.dtype.itemsize > 16:
+        return None
+    index = value.src[0]
+    m = memory(index)
+    if m.op is not Ops.BUFFER or m in new.written or segment(index) is not None:
+        return None
+    if len(value.src) == 3 and not _is_zero(value.src[2]):
+        return None
+    if ix.coefficient(index.src[1], v) != 1:
+        return None
+    first = ix.substitute(index.src[1], {v: ix.ZERO})
+    shift = ix.affine(first)[1] % width
+    start = ix.sub(first, ix.index(shift))
+    return (start, shift) if shift and ix.divides(width, start) else None
+
+
+def _inside(gate: UOp, v: UOp, start: UOp, width: int, source: UOp) -> UOp | None:
+    """Where all elements are wanted and both wide LOADs touch nothing outside; None where that
+    cannot be said: gates that are no comparisons along v may have holes."""
+    parts = [g for g in ix.conjuncts(gate) if v in free(g)]
+    if not all(g.op is Ops.LT and _is_straight(g, v) for g in parts):
+        return None
+    ends = (ix.substitute(gate, {v: ix.index(n)}) for n in (0, width - 1))
+    size = prod(memory(source).arg.shape)
+    last = ix.add(start, ix.index(2 * width - 1))
+    return ix.conj(*ends, ix.at_least(start, 0), ix.below(last, size))
+
+
+def _is_straight(comparison: UOp, v: UOp) -> bool:
+    return all(ix.coefficient(s, v) is not None for s in comparison.src)
+
+
+def _widen_outputs(end: UOp, new: _New) -> UOp | None:
     """Values of one or several outputs are gathered in registers, and leave them in wide stores.
 
     One that has no wide place leaves them one by one, where another one has.
@@ -108,7 +226,7 @@ def _widen_outputs(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> 
     if all(at is None for at in places):
         return None
     outer = tuple(r for r in rest if r.arg.kind in IN_THREAD)
-    packed = _gather(chain, v, outer, slots)
+    packed = _gather(chain, v, outer, new)
     done: tuple[UOp, ...] = ()
     for store, at, m in zip(chain, places, packed, strict=True):
         if at is None:
@@ -119,7 +237,7 @@ def _widen_outputs(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> 
         done = (inherit(UOp(Ops.STORE, src, AccessArg(width)), store),)
     ragged = [n for n, s in enumerate(chain) if places[n] is None or v in free(_gate(s))]
     if ragged:
-        w = _copy_of(v, instances)
+        w = new.copy_of(v)
         for n in ragged:
             store, t = chain[n], {v: w}
             where = ix.substitute(store.src[0].src[1], t)
@@ -133,15 +251,12 @@ def _widen_outputs(end: UOp, slots: Iterator[int], instances: Iterator[int]) -> 
     return UOp(Ops.END, (*done, *rest)) if rest else done[0]
 
 
-def _gather(
-    chain: Sequence[UOp], v: UOp, outer: tuple[UOp, ...], slots: Iterator[int]
-) -> list[UOp]:
+def _gather(chain: Sequence[UOp], v: UOp, outer: tuple[UOp, ...], new: _New) -> list[UOp]:
     """Registers that hold the values of the STOREs, for all of v."""
     kept: list[UOp] = []
     done: tuple[UOp, ...] = ()
     for store in chain:
-        arg = ParamArg(next(slots), store.src[1].dtype, (v.arg.size,), AddrSpace.REG, "out")
-        kept.append(_after(UOp(Ops.ALLOC, (), arg), outer))
+        kept.append(_after(new.registers(store.src[1].dtype, v.arg.size, "out"), outer))
         done = (derive(store, (UOp(Ops.INDEX, (_after(kept[-1], done), v)), store.src[1])),)
     gather = UOp(Ops.END, (*done, v))
     return [_after(m, (gather,)) for m in kept]
@@ -176,7 +291,7 @@ def _wide_place(store: UOp, v: UOp, chain: Sequence[UOp]) -> UOp | None:
     """Where a wide STORE begins; None where there is none."""
     element, value = store.src[:2]
     is_wide = v.arg.size * value.dtype.itemsize <= WIDEST_BYTES and store.arg is None
-    if not is_wide or addrspace(element) is not AddrSpace.GLOBAL:
+    if not is_wide or addrspace(element) not in (AddrSpace.GLOBAL, AddrSpace.SHARED):
         return None
     if v in free(_version(store, (), chain)):
         return None
@@ -195,11 +310,6 @@ def _full(store: UOp, v: UOp) -> UOp:
 def _last(gate: UOp, v: UOp) -> UOp:
     """A gate for the last element of a vector."""
     return ix.substitute(gate, {v: ix.index(v.arg.size - 1)}) if v in free(gate) else gate
-
-
-def _copy_of(v: UOp, instances: Iterator[int]) -> UOp:
-    a: RangeArg = v.arg
-    return UOp(Ops.RANGE, (), RangeArg(a.axis, a.size, a.kind, a.digit, next(instances)))
 
 
 def _base(offset: UOp, v: UOp) -> UOp | None:

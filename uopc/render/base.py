@@ -17,6 +17,7 @@ from uopc.dtype import FP8, AddrSpace, DType, Kind, dtypes, from_bits
 from uopc.errors import CompilerError, TargetError, UsageError
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.render import helpers
+from uopc.symbolic import index as ix
 from uopc.target import Target
 from uopc.uop.facts import bounds, exact_bounds
 from uopc.uop.infer import segment
@@ -95,7 +96,7 @@ OVERLOADED = frozenset(
 OURS = frozenset(("args", "shared", "S", "W", "l", "me", "own", "warp", "thread", "traced"))
 #: names of parameters, values, loops and hardware ranges
 _OURS_TOO = (
-    r"(p|val|at|ok|seg|end|[gktuvwri]|gidx|lidx|lane|warp|group|map)\d+|"
+    r"(p|val|at|ok|seg|end|[gcktuvwris]|gidx|rank|lidx|pidx|lane|warp|group|map)\d+|"
     r"(u?int|float|double)[24]|(ptx|uopc)_.*"
 )
 _TAKEN = RESERVED | helpers.TEXTS.keys() | set(helpers.C_LIBRARY.values())
@@ -216,7 +217,7 @@ class Renderer:
 
     def _called(self, m: UOp) -> str:
         """What an allocation holds and its slot; a word that means something else gets a mark."""
-        default = "tile" if m.arg.addrspace is AddrSpace.SHARED else "reg"
+        default = "reg" if m.arg.addrspace is AddrSpace.REG else "tile"
         word = re.sub(r"\W|^(?=\d)", "_", m.arg.name, flags=re.ASCII)  # a name is any text
         name = f"{word or default}{m.arg.slot}"
         while name in self.memories.values() or re.fullmatch(_OURS_TOO, name) or name in _TAKEN:
@@ -224,7 +225,7 @@ class Renderer:
         return name
 
     def range_name(self, r: UOp) -> str:
-        """gidx0, lidx0, lane0 for hardware; k0, u0, ... by digit for loops."""
+        """gidx0, rank1, lidx0, pidx0, lane0 for hardware; k0, u0, ... by digit for loops."""
         a: RangeArg = r.arg
         kinds = {
             AxisType.GLOBAL: "gidx",
@@ -236,7 +237,8 @@ class Renderer:
             AxisType.UPCAST: "u",
         }
         if a.kind in WHOLE_KERNEL:
-            return f"{kinds[a.kind]}{a.axis}"
+            several = {"c": "rank", "p": "pidx"}  # what an axis has beside its blocks and lanes
+            return f"{several.get(a.digit, kinds[a.kind])}{a.axis}"
         return f"{a.digit or kinds.get(a.kind, 'i')}{a.axis}"
 
     # ---- expressions
@@ -460,17 +462,10 @@ class Renderer:
         inside = self.expr(value.src[1], 11) if len(value.src) == 3 else None
         self.put_from(
             u,
-            gate
-            + self.wide_copy(
-                u.src[0].dtype,
-                u.arg.width,
-                self.element(u.src[0]),
-                self.element(value.src[0]),
-                inside,
-            ),
+            gate + self.wide_copy(u.src[0].dtype, u.arg.width, u.src[0], value.src[0], inside),
         )
 
-    def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
+    def wide_copy(self, d: DType, width: int, to: UOp, source: UOp, inside: str | None) -> str:
         """A statement that copies `width` elements; zeros where `inside` is false."""
         raise NotImplementedError
 
@@ -565,7 +560,7 @@ class Renderer:
         return []
 
     def declare(self, m: UOp) -> None:
-        size = prod(m.arg.shape)
+        size = block_elements(m)
         self.put(f"{self.qualifier(m)}{self.element_type(m.dtype)} {self.memory_name(m)}[{size}];")
 
     def element_type(self, d: DType) -> str:
@@ -607,18 +602,42 @@ def shared_alignments(sink: UOp) -> dict[UOp, int]:
 
 
 def shared_layout(program: ProgramTree) -> tuple[dict[UOp, int], int]:
-    """Where each SHARED memory stands in a block's bytes, aligned as its uses ask, and their
-    number."""
+    """Where each SHARED memory, and a block's part of each CLUSTER memory, stands in a block's
+    bytes, aligned as its uses ask, and their number."""
     asked = shared_alignments(program.sink)
     offsets: dict[UOp, int] = {}
     at = 0
     for item in program.walk():
-        if isinstance(item, Declare) and memory(item.alloc).arg.addrspace is AddrSpace.SHARED:
+        if isinstance(item, Declare) and item.alloc.arg.addrspace in _OF_BLOCKS:
             at = round_up(at, asked.get(item.alloc, SHARED_ALIGNMENT))
             offsets[item.alloc] = at
-            size = prod(item.alloc.arg.shape) * item.alloc.dtype.itemsize
+            size = block_elements(item.alloc) * item.alloc.dtype.itemsize
             at += round_up(size, SHARED_ALIGNMENT)
     return offsets, at
+
+
+_OF_BLOCKS = (AddrSpace.SHARED, AddrSpace.CLUSTER)
+
+
+def block_elements(m: UOp) -> int:
+    """How many elements of an allocation one block (of REG memory, one thread) holds."""
+    return prod(m.arg.shape[m.arg.addrspace is AddrSpace.CLUSTER :])
+
+
+def owner(index: UOp) -> tuple[UOp, UOp]:
+    """(the rank of the block that holds an element of CLUSTER memory, its place there)."""
+    size = block_elements(memory(index))
+    offset = index.src[1]
+    return ix.div(offset, size), ix.mod(offset, size)
+
+
+def check_clusters(name: str, blocks: int, target: Target) -> None:
+    """Raises TargetError where blocks of a target cannot form a kernel's clusters."""
+    if blocks > 1 and not target.has_clusters:
+        raise TargetError(
+            f"kernel {name} has clusters of {blocks} blocks, which {target} lacks (it takes sm_90 "
+            "or later). Leave out Opts.cluster, or render for target='sm_90'."
+        )
 
 
 def round_up(size: int, granule: int) -> int:

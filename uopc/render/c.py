@@ -103,10 +103,10 @@ class CRenderer(Renderer):
     def function(self, helper: str) -> str:
         return helpers.C_LIBRARY.get(helper, helper)
 
-    def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
-        size = width * d.itemsize
-        copy = f"memcpy(&{to}, &{source}, {size});"
-        return copy if inside is None else f"if ({inside}) {copy} else memset(&{to}, 0, {size});"
+    def wide_copy(self, d: DType, width: int, to: UOp, source: UOp, inside: str | None) -> str:
+        size, there = width * d.itemsize, self.element(to)
+        copy = f"memcpy(&{there}, &{self.element(source)}, {size});"
+        return copy if inside is None else f"if ({inside}) {copy} else memset(&{there}, 0, {size});"
 
     def qualifier(self, m: UOp) -> str:
         return "_Alignas(64) " if prod(m.arg.shape) > 1 else ""

@@ -12,6 +12,7 @@ from uopc import layouts
 from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.errors import SpecError, TargetError
 from uopc.kernel import Axis, Declare, Do, Item, Let, ProgramTree, Scope, Source, TensorMapUse
+from uopc.passes.bind import hardware_ranges
 from uopc.render import helpers, ptx
 from uopc.render.base import (
     PRIMARY,
@@ -19,16 +20,20 @@ from uopc.render.base import (
     Renderer,
     Text,
     c_literal,
+    check_clusters,
     check_shared,
+    owner,
     round_up,
     shared_alignments,
     shared_layout,
 )
 from uopc.target import Target
 from uopc.target import target as named_target
-from uopc.uop.infer import described
-from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.facts import free
+from uopc.uop.infer import described, segment
+from uopc.uop.node import UOp, is_rank, memory, prod, toposort, where_from
 from uopc.uop.ops import (
+    COMPARE,
     Atomic,
     AxisType,
     BarrierArg,
@@ -69,8 +74,21 @@ def _asm(name: str, to: str, ins: str, instruction: str, constraint: str, first:
 _SM80 = {
     "max_f32": _asm("max_f32", "float", "float", "max.NaN.f32 %0, %1, %2", "f", "f"),
     "min_f32": _asm("min_f32", "float", "float", "min.NaN.f32 %0, %1, %2", "f", "f"),
+    # of the packed form one half is used: the plain one is sixteen times as slow (F2F against F2FP)
+    **{
+        f"f32_to_{name}": f"FN unsigned short f32_to_{name}(float a) "
+        f'{{ unsigned r; asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(a)); '
+        "return (unsigned short)r; }"
+        for name in ("f16", "bf16")
+    },
+    # the upper half of an f32; the maximum with -inf is the number itself, or the canonical NaN
+    "bf16_to_f32": "FN float bf16_to_f32(unsigned short a) "
+    '{ float r; asm("max.NaN.f32 %0, %1, 0fFF800000;" : "=f"(r) : '
+    '"f"(__uint_as_float((unsigned)a << 16))); return r; }',
 }
 _ANY = {
+    "upper_half": "FN float upper_half(unsigned short a) "
+    "{ return __uint_as_float((unsigned)a << 16); }",
     "f16_to_f32": _asm("f16_to_f32", "float", "unsigned short", "cvt.f32.f16 %0, %1", "f", "h"),
     "f32_to_f16": _asm("f32_to_f16", "unsigned short", "float", "cvt.rn.f16.f32 %0, %1", "h", "f"),
     "bits_f64_u64": "FN unsigned long long bits_f64_u64(double a) "
@@ -134,6 +152,23 @@ __device__ __noinline__ void uopc_assert_failed(unsigned number, const char* mes
 )
 
 
+#: what makes one NaN of all NaNs, or asks only whether there is one
+_ARITHMETIC = frozenset(
+    (Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.FMA, Ops.SQRT, Ops.MAX, Ops.MIN, *COMPARE)
+)
+
+
+def _exposed(order: Sequence[UOp]) -> set[UOp]:
+    """Values of 16 bits whose NaNs show once they are f32: a CAST gives the canonical one."""
+    return {
+        s.src[0]
+        for u in order
+        if u.op not in _ARITHMETIC
+        for s in u.src
+        if s.op is Ops.CAST and s.dtype is dtypes.f32
+    }
+
+
 class CUDARenderer(Renderer):
     """PROGRAM -> CUDA C for one Target."""
 
@@ -144,6 +179,11 @@ class CUDARenderer(Renderer):
         self.target = target
         self.texts = {**helpers.TEXTS, **_ANY, **(_SM80 if target.has_max_nan else {})}
         self.order = toposort(program.sink)
+        self.exposed = _exposed(self.order)
+        self.streaming = bool(program.sink.arg and program.sink.arg.streaming)
+        self.updated = _updated(self.order)
+        self.grid = frozenset(hardware_ranges(program.sink, AxisType.GLOBAL))
+        check_clusters(name, program.launch.cluster, target)
         self._check_target()
         self.offsets, self.shared_bytes = shared_layout(program)
         self.alignments = shared_alignments(program.sink)
@@ -220,17 +260,33 @@ class CUDARenderer(Renderer):
     def function(self, helper: str) -> str:
         return BUILT_IN.get(helper, helper)
 
-    def wide_copy(self, d: DType, width: int, to: str, source: str, inside: str | None) -> str:
+    def wide_copy(self, d: DType, width: int, to: UOp, source: UOp, inside: str | None) -> str:
         size = width * d.itemsize
         c = f"{_VECTORS[d.name]}{width}" if d.name in _VECTORS and width in (2, 4) else _WORDS[size]
-        read = f"*(const {c}*)&{source}"
-        if inside is None:
-            return f"*({c}*)&{to} = {read};"
-        zeros = f"{c}{{}}" if c[-1] in "248" else "0"  # uint4{}, but a plain 0 where c is a scalar
-        return f"*({c}*)&{to} = {inside} ? {read} : {zeros};"
+        read = f"(const {c}*)&{self.element(source)}"
+        read = f"__ldcs({read})" if self._is_streamed(source) else f"*{read}"
+        if inside is not None:
+            zeros = f"{c}{{}}" if c[-1] in "248" else "0"  # uint4{}, but 0 where c is a scalar
+            read = f"{inside} ? {read} : {zeros}"
+        return f"*({c}*)&{self.element(to)} = {read};"
+
+    def _is_streamed(self, index: UOp) -> bool:
+        """Is an element loaded with a hint to the caches that no one will want it again?
+
+        Only one that no other block reads, and not of what is both read and written: the compiler
+        may move a hinted load past a store.
+        """
+        return (
+            self.streaming
+            and self.grid <= free(index)
+            and index.dtype is not dtypes.bool  # which the functions lack
+            and _space(index) is AddrSpace.GLOBAL
+            and segment(index) is None
+            and memory(index) not in self.updated
+        )
 
     def qualifier(self, m: UOp) -> str:
-        if _is_shared(m):
+        if _space(m) in (AddrSpace.SHARED, AddrSpace.CLUSTER):
             return f"__shared__ __align__({self.alignments.get(m, SHARED_ALIGNMENT)}) "
         if _space(m) is AddrSpace.MBARRIER:
             return f"__shared__ __align__({MBARRIER_BYTES}) "
@@ -286,6 +342,50 @@ class CUDARenderer(Renderer):
             self._inside(head, scope, f"// role {a.name}", *registers)
             del self.visible[visible:]
 
+    def cast(self, x: UOp, to: DType) -> Text:
+        if x.dtype is dtypes.bf16 and to is dtypes.f32 and x not in self.exposed:
+            return self.call("upper_half", x)
+        return super().cast(x, to)
+
+    # ---- memory of a cluster
+    def element(self, u: UOp) -> str:
+        """The lvalue of an INDEX; in CLUSTER memory of what this block holds."""
+        if _space(u) is not AddrSpace.CLUSTER:
+            return super().element(u)
+        return f"{self.memory_name(u)}[{self.expr(owner(u)[1])}]"
+
+    def _rank_elsewhere(self, u: UOp) -> UOp | None:
+        """The rank of the block that holds an element of CLUSTER memory, if it may be another one
+        than this block."""
+        if _space(u) is not AddrSpace.CLUSTER:
+            return None
+        rank = owner(u)[0]
+        return None if is_rank(rank) else rank
+
+    def load(self, u: UOp) -> Text:
+        rank = self._rank_elsewhere(u.src[0])
+        if rank is None and not self._is_streamed(u.src[0]):
+            return super().load(u)
+        if rank is None:
+            there = f"__ldcs(&{self.element(u.src[0])})"
+        else:
+            call = self.spell(ptx.load_at_rank(u.dtype))
+            there = f"{call}({self.pointer(u.src[0])}, {self.expr(rank)})"
+        if u.dtype is dtypes.bool:
+            there = f"({there} != 0)"
+        if len(u.src) == 1:
+            return there, PRIMARY
+        return f"{self.expr(u.src[1], 11)} ? {there} : {self.expr(u.src[2], 10)}", 10
+
+    def store(self, u: UOp) -> None:
+        rank = self._rank_elsewhere(u.src[0])
+        if rank is None:
+            super().store(u)
+            return
+        gate = f"if ({self.expr(u.src[2])}) " if len(u.src) == 3 else ""
+        to = (self.pointer(u.src[0]), self.expr(rank), self.expr(u.src[1]))
+        self.put_from(u, gate + self.call_to(ptx.store_at_rank(u.src[1].dtype), *to))
+
     # ---- effects
     def do(self, item: Do) -> None:
         u = item.effect
@@ -308,6 +408,8 @@ class CUDARenderer(Renderer):
 
     def _barrier(self, u: UOp) -> str:
         a: BarrierArg = u.arg or BarrierArg()
+        if a.scope in ptx.CLUSTER_BARRIER:
+            return " ".join(map(ptx.statement, ptx.CLUSTER_BARRIER[a.scope]))
         if a.scope is BarrierScope.NAMED:
             return ptx.named_barrier(self.expr(u.src[0]), a.threads)
         if a.scope is BarrierScope.WARP:
@@ -316,6 +418,8 @@ class CUDARenderer(Renderer):
 
     def _copy(self, u: UOp) -> str:
         to, source, *rest = u.src
+        if u.arg.engine is Engine.CLUSTER:
+            return self._send(to, source, *rest)
         if u.arg.engine is Engine.CP_ASYNC:
             spelling = ptx.copy_async(u.arg.width * to.dtype.itemsize, bool(rest))
             gate = [self.expr(g) for g in rest]
@@ -326,6 +430,12 @@ class CUDARenderer(Renderer):
             return self.call_to(ptx.bulk_load(len(where)), *places, *map(self.expr, where))
         places = [self.map_pointer(to), self.pointer(source)]
         return self.call_to(ptx.bulk_store(len(rest)), *places, *map(self.expr, rest))
+
+    def _send(self, to: UOp, value: UOp, mbarrier: UOp, *gate: UOp) -> str:
+        """A value to the block of the cluster that holds an element."""
+        places = [self.pointer(to), self.expr(owner(to)[0]), self.expr(value)]
+        sent = self.call_to(ptx.send(to.dtype), *places, self.pointer(mbarrier))
+        return f"if ({self.expr(gate[0])}) {sent}" if gate else sent
 
     def _commit(self, u: UOp) -> str:
         return ptx.statement(ptx.COMMIT[u.arg])
@@ -358,7 +468,7 @@ class CUDARenderer(Renderer):
         return self.call_to(ptx.MBARRIER_EXPECT, mbarrier, self.expr(u.src[1]))
 
     def _wait(self, u: UOp) -> str:
-        wait = ptx.mbarrier_wait(self.target)
+        wait = ptx.mbarrier_wait(self.target, self.program.launch.cluster > 1)
         return self.call_to(wait, self.pointer(u.src[0]), self.expr(u.src[1]))
 
     def _matrix(self, u: UOp) -> str:
@@ -533,7 +643,8 @@ class CUDARenderer(Renderer):
             if launch.blocks_per_sm
             else f"{launch.threads}"
         )
-        first = f'extern "C" __global__ void __launch_bounds__({bounds}) '
+        clusters = f"__cluster_dims__({launch.cluster}, 1, 1) " if launch.cluster > 1 else ""
+        first = f'extern "C" __global__ void {clusters}__launch_bounds__({bounds}) '
         first += f"{self.name}({self.signature()}) {{"
         return Source(
             "\n".join([*texts, first, *self.lines, "}", ""]),
@@ -549,7 +660,7 @@ class CUDARenderer(Renderer):
         )
 
 
-_COMMON = {s.name: s for s in (ptx.SHARED, ptx.TENSOR_MAP)}
+_COMMON = {s.name: s for s in (ptx.SHARED, ptx.TENSOR_MAP, ptx.MAP_TO_RANK)}
 #: how a value travels as bits, and comes back
 _AS_BITS = {
     dtypes.i64: ("(unsigned long long)({})", "(long long){}"),
@@ -588,8 +699,10 @@ def _space(m: UOp) -> AddrSpace:
     return space
 
 
-def _is_shared(m: UOp) -> bool:
-    return _space(m) is AddrSpace.SHARED
+def _updated(order: Sequence[UOp]) -> set[UOp]:
+    """Memories that are both read and written."""
+    loaded = {memory(u.src[0]) for u in order if u.op in (Ops.LOAD, Ops.ATOMIC)}
+    return loaded & {memory(u.src[0]) for u in order if u.op in (Ops.STORE, Ops.ATOMIC)}
 
 
 def _is_memory(u: UOp) -> bool:

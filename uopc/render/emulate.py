@@ -19,6 +19,9 @@ for name:
     emu_block_barrier(W, W->full, 3);  // __syncthreads()
     W->pc = 1; case 1: if (!emu_passed(W)) return 1;
 
+The blocks of a cluster run together, as one larger block: their warps are numbered on, SHARED
+memory and barriers of a block are each block's own, and CLUSTER memory is one array of all parts.
+
 A warp's function is made by `warps.py` and `meetings.py`; what warps do as a whole, and who moves
 when, stands in the runtime (`uopc/runtime/emulated.h`).
 A block's shared memory and its warps' states begin as 0xff bytes: a NaN in every float format.
@@ -34,7 +37,7 @@ from uopc.config import current
 from uopc.dtype import AddrSpace
 from uopc.errors import UsageError
 from uopc.kernel import Do, Item, ProgramTree, Scope, Source
-from uopc.render.base import check_shared
+from uopc.render.base import check_clusters, check_shared
 from uopc.render.gcc import may_vectorise
 from uopc.render.meetings import MeetingRenderer
 from uopc.render.orders import order_number
@@ -56,6 +59,7 @@ _SPACES = {
     AddrSpace.SHARED: "EMU_SHARED",
     AddrSpace.REG: "EMU_REGISTERS",
     AddrSpace.MBARRIER: "EMU_MBARRIERS",
+    AddrSpace.CLUSTER: "EMU_CLUSTER",
 }
 _OF_RUNTIME = frozenset((Ops.ROLE, Ops.COPY, Ops.PRINTF, Ops.ASSERT))
 #: emulation is compiled without the vectoriser (`uopc/runtime/cpu.py`) but where it is safe
@@ -85,6 +89,7 @@ class EmulationRenderer(MeetingRenderer):
             )
         self.order, self.target = order_number(order), target
         check_shared(name, self.shared_bytes, target)
+        check_clusters(name, self.cluster, target)
 
     def render(self, target: Target | None = None) -> Source:
         """The whole file."""
@@ -115,7 +120,7 @@ class EmulationRenderer(MeetingRenderer):
         )
 
     def _is_plain(self) -> bool:
-        if self.checked or self.mutated or self.order[0]:
+        if self.checked or self.mutated or self.order[0] or self.cluster > 1:
             return False
         return not any(is_meeting(item) or _needs_runtime(item) for item in self.program.walk())
 
@@ -169,14 +174,16 @@ class EmulationRenderer(MeetingRenderer):
         self._open(f"static int {self.name}_warp(void* state)")
         self.put(f"{self.name}_state* {self._restrict()}const S = state;")
         self.put("EmuWarp* const W = &S->head;")
-        self.put("const int warp = W->warp;")
+        of_block = f" % {self.warps}" if self.cluster > 1 else ""
+        self.put(f"const int warp = W->warp{of_block};")
         parameters = list(self.parameters())
         if parameters:
             self.put("void** const args = W->block->args;")
         self._put_all(parameters)
         if self.shared_bytes:
             self.put("unsigned char* const shared = W->block->shared;")
-        self._put_all(self.memory_lines(self.warps, self.exact, not self.asynchronous))
+        warps = self.warps * self.cluster
+        self._put_all(self.memory_lines(warps, self.exact, not self.asynchronous))
         for n, a in enumerate(self.program.launch.grid_axes):
             self.put(f"const int {self.names[a.range]} = W->block->place[{n}];")
         self._open("switch (W->pc)")
@@ -219,6 +226,7 @@ class EmulationRenderer(MeetingRenderer):
             "engines": int(self.asynchronous),
             "alone": int(self.apart),
             "fences": int(self.fences),
+            "cluster": self.cluster if self.cluster > 1 else 0,
             "order": kind,
             "seed": seed,
             "memory_count": len(self.shadows),
@@ -240,9 +248,10 @@ class EmulationRenderer(MeetingRenderer):
         at = {
             AddrSpace.GLOBAL: self.numbers[m],
             AddrSpace.SHARED: self.offsets.get(m, 0),
+            AddrSpace.CLUSTER: self.offsets.get(m, 0),
             AddrSpace.MBARRIER: self.barriers.get(m, 0),
         }.get(space, 0)
-        readers = shadow.readers(self.warps)
+        readers = shadow.readers(self.warps * self.cluster)
         numbers = (
             *(at, shadow.size_bytes, shadow.item_bytes, shadow.shift, *readers),
             *(int(shadow.written), int(shadow.read or not shadow.written), int(self.exact)),

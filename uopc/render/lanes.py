@@ -26,6 +26,7 @@ from uopc.uop.infer import segment
 from uopc.uop.node import UOp, memory, prod, toposort
 from uopc.uop.ops import Atomic, AxisType, Engine, Ops
 
+_OF_BLOCKS = (AddrSpace.SHARED, AddrSpace.CLUSTER)
 MOST_PLACES = 1 << 16  # a place has 16 bits in a stamp
 MOST_LOOPS = 8  # that an event tells
 MOST_UNROLLED = 16
@@ -128,6 +129,8 @@ class LaneRenderer(IndexRenderer):
             shared = "emu_read_one" if m.one_by_one else "emu_read"
             how = "emu_input" if not m.written and _space(index) is AddrSpace.GLOBAL else shared
             how = "emu_calm_read" if u in self.calm else how
+        if _space(index) is AddrSpace.CLUSTER:
+            how = "emu_cluster_write" if value else "emu_cluster_read"
         return f"{how}({arguments})"
 
     def _register(self, index: UOp, width: int, u: UOp, write: bool) -> str:
@@ -266,6 +269,8 @@ class LaneRenderer(IndexRenderer):
         u = item.effect
         if u.op is Ops.COPY and u.arg.engine is Engine.CP_ASYNC:
             self.copy(u)
+        elif u.op is Ops.COPY and u.arg.engine is Engine.CLUSTER:
+            self.send(u)
         elif u.op is Ops.PRINTF:
             self.printf(u)
         elif u.op is Ops.ASSERT:
@@ -294,6 +299,19 @@ class LaneRenderer(IndexRenderer):
         if self.checked:
             self.stamped = True
             self.put("me = emu_me(W, l);")
+
+    def send(self, u: UOp) -> None:
+        """st.async: a value into what another block of the cluster holds."""
+        to, value, mbarrier, *gate = u.src
+        if self.traced:
+            told = f"{self.place(u)}, 0, -1, {self._loop_values()}"
+            self.put(f"if (traced) emu_trace(W, l, 2, {told});")
+        holds = f"if ({self.expr(gate[0])}) " if gate else ""
+        made = f"const {self.element_type(to.dtype)} value = {self.expr(value)};"
+        where = f"{self.numbers[memory(to)]}, {self._offset(to, u)}, {to.dtype.itemsize}"
+        counts = f"{self.numbers[memory(mbarrier)]}, {self.expr(mbarrier.src[1])}"
+        sent = f"emu_send(W, l, {self.place(u)}, {where}, {counts}, &value);"
+        self.put_from(u, f"{holds}{{ {made} {sent} }}")
 
     def printf(self, u: UOp) -> None:
         """A line is an event without a value and one for each value."""
@@ -367,7 +385,7 @@ class LaneRenderer(IndexRenderer):
             space = m.arg.addrspace
             if space in (AddrSpace.REG, AddrSpace.MBARRIER) or m.arg.shape == ():
                 continue
-            if space is AddrSpace.SHARED:
+            if space in _OF_BLOCKS:
                 yield self._shared_pointer(m, restrict)
             if self.checked:
                 yield from self._kept(m, shadow, warps, exact)
@@ -375,10 +393,13 @@ class LaneRenderer(IndexRenderer):
     def _shared_pointer(self, m: UOp, restrict: bool) -> str:
         c, name = self.type_name(m.dtype), self.memory_name(m)
         word = "restrict " if restrict else ""
+        if m.arg.addrspace is AddrSpace.CLUSTER:  # the parts of all blocks, by rank
+            offset = self.offsets[m] * self.program.launch.cluster
+            return f"{c}* {word}const {name} = ({c}*)(W->block->cluster + {offset});"
         return f"{c}* {word}const {name} = ({c}*)(shared + {self.offsets[m]});"
 
     def _kept(self, m: UOp, shadow: Shadow, warps: int, exact: bool) -> Iterable[str]:
-        name, shared = self.memory_name(m), m.arg.addrspace is AddrSpace.SHARED
+        name, shared = self.memory_name(m), m.arg.addrspace in _OF_BLOCKS
         yield f"EmuMemory* const {name}_memory = W->block->memories + {self.numbers[m]};"
         if m.arg.bundle:
             c = self.element_type(m.dtype)

@@ -95,7 +95,14 @@ class MeetingRenderer(WarpRenderer):
         if a.scope is BarrierScope.WARP:
             self._effect(u, "emu_warp_barrier", self._members(u, a.members))
             return
-        if a.scope is BarrierScope.NAMED:
+        if a.scope is BarrierScope.CLUSTER_ARRIVE:
+            self._effect(u, "emu_cluster_arrive")
+            return
+        if a.scope is BarrierScope.CLUSTER_WAIT:
+            self._effect(u, "emu_cluster_wait")
+        elif a.scope is BarrierScope.CLUSTER:
+            self._cluster_barrier(u)
+        elif a.scope is BarrierScope.NAMED:
             with self._one_lane(part):
                 self._effect(u, "emu_named_barrier", self.expr(u.src[0]), a.threads)
         elif twist := self._twist(u, "__syncwarp instead"):
@@ -104,6 +111,13 @@ class MeetingRenderer(WarpRenderer):
         else:
             self._effect(u, "emu_block_barrier")
         self._wait()
+
+    def _cluster_barrier(self, u: UOp) -> None:
+        if twist := self._twist(u, "a barrier of the block instead"):
+            self.put(f"if {twist} emu_block_barrier(W, {self.mask}, {self.place(u)});")
+            self.put(f"else emu_cluster_barrier(W, {self.mask}, {self.place(u)});")
+        else:
+            self._effect(u, "emu_cluster_barrier")
 
     def _each_lane(self, part: Wide, values: Sequence[UOp], make: Callable[[], None]) -> None:
         """An effect of each lane: together where all say the same, else one after another."""

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uopc import layouts
+from uopc.dtype import DType, dtypes
 from uopc.layouts import Atom, MatrixMove, Operand
 from uopc.target import Target
 from uopc.uop.node import UOp
 from uopc.uop.ops import (
+    BarrierScope,
     Combine,
     CopyArg,
     DescriptorArg,
@@ -109,6 +111,71 @@ def named_barrier(number: str, threads: int) -> str:
     return _asm(f"bar.sync %0, {threads}", [f'"r"({number})'])
 
 
+# ---- clusters: blocks that meet, and touch each other's shared memory
+CLUSTER_BARRIER: dict[BarrierScope, tuple[str, ...]] = {
+    BarrierScope.CLUSTER: (
+        "barrier.cluster.arrive.release.aligned",
+        "barrier.cluster.wait.acquire.aligned",
+    ),
+    BarrierScope.CLUSTER_ARRIVE: ("barrier.cluster.arrive.relaxed.aligned",),
+    BarrierScope.CLUSTER_WAIT: ("barrier.cluster.wait.acquire.aligned",),
+}
+#: how an element of so many bytes travels: its type in PTX, in C, and the kind of register
+_TRAVELS = {
+    1: ("b8", "unsigned", "r"),
+    2: ("b16", "unsigned short", "h"),
+    4: ("b32", "unsigned", "r"),
+    8: ("b64", "unsigned long long", "l"),
+}
+MAP_TO_RANK = Spelling(
+    "ptx_at_rank",
+    "FN unsigned ptx_at_rank(const void* p, int rank) {\n  unsigned at;\n"
+    '  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(ptx_shared(p)), "r"(rank));\n'
+    "  return at;\n}",
+    (SHARED.name,),
+)
+
+
+def _element(d: DType) -> tuple[str, str, str]:
+    """(type in PTX, in C, register) of an element on its way to or from another block."""
+    if d in (dtypes.f32, dtypes.f64):
+        return d.name, {32: "float", 64: "double"}[d.bits], {32: "f", 64: "d"}[d.bits]
+    return _TRAVELS[d.itemsize]
+
+
+def store_at_rank(d: DType) -> Spelling:
+    """A write into the shared memory of the block of that rank, at the place of the own one."""
+    kind, c, register = _element(d)
+    name = f"ptx_store_at_rank_{kind}"
+    operands = ['"r"(ptx_at_rank(to, rank))', f'"{register}"(x)']
+    body = _asm(f"st.shared::cluster.{kind} [%0], %1", operands)
+    return Spelling(name, f"FN void {name}(void* to, int rank, {c} x) {{\n  {body}\n}}", _AT_RANK)
+
+
+def load_at_rank(d: DType) -> Spelling:
+    """A read from the shared memory of the block of that rank."""
+    kind, c, register = _element(d)
+    name = f"ptx_load_at_rank_{kind}"
+    asm = f'asm volatile("ld.shared::cluster.{kind} %0, [%1];" : "={register}"(x)'
+    body = f'{c} x;\n  {asm} : "r"(ptx_at_rank(from, rank)) : "memory");\n  return x;'
+    return Spelling(name, f"FN {c} {name}(const void* from, int rank) {{\n  {body}\n}}", _AT_RANK)
+
+
+def send(d: DType) -> Spelling:
+    """st.async into the shared memory of the block of that rank; its mbarrier counts the bytes."""
+    kind, c, register = _element(d)
+    name = f"ptx_send_{kind}"
+    operands = ['"r"(ptx_at_rank(to, rank))', f'"{register}"(x)']
+    operands.append('"r"(ptx_at_rank(mbarrier, rank))')
+    form = f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind} [%0], %1, [%2]"
+    parameters = f"void* to, int rank, {c} x, void* mbarrier"
+    body = _asm(form, operands)
+    return Spelling(name, f"FN void {name}({parameters}) {{\n  {body}\n}}", _AT_RANK)
+
+
+_AT_RANK = (SHARED.name, MAP_TO_RANK.name)
+
+
 # ---- cp.async and bulk copies
 def copy_async(size_bytes: int, gated: bool) -> Spelling:
     """cp.async of 4, 8 or 16 bytes; gated: zeros where its last argument is false.
@@ -179,11 +246,15 @@ MBARRIER_EXPECT = _effect(
 )
 
 
-def mbarrier_wait(target: Target) -> Spelling:
-    """Waits for the phase of a parity: try_wait sleeps for a while, test_wait (sm_80) only asks."""
+def mbarrier_wait(target: Target, cluster: bool = False) -> Spelling:
+    """Waits for the phase of a parity: try_wait sleeps for a while, test_wait (sm_80) only asks.
+
+    cluster: what threads of other blocks have sent is seen too.
+    """
     ask = "try_wait" if target.sm >= 90 else "test_wait"
+    scope = ".acquire.cluster" if cluster else ""
     asm = (
-        f"{{ .reg .pred p; mbarrier.{ask}.parity.shared::cta.b64 p, [%1], %2; "
+        f"{{ .reg .pred p; mbarrier.{ask}.parity{scope}.shared::cta.b64 p, [%1], %2; "
         "selp.u32 %0, 1, 0, p; }"
     )
     operands = f'"=r"(done) : {_address("mbarrier")}, "r"(parity) : "memory"'
@@ -372,7 +443,9 @@ class Need:
 _CP_ASYNC = Need("cp.async", "sm_80", "copy with LOAD and STORE")
 _BULK = Need("a bulk copy", "sm_90", "copy with Engine.CP_ASYNC")
 _WGMMA = Need("wgmma", "sm_90a", "use an mma.sync atom")
+_SEND = Need("st.async", "sm_90", "leave out Opts.cluster")
 _OF_ENGINE = {Engine.CP_ASYNC: _CP_ASYNC, Engine.BULK: _BULK, Engine.WGMMA: _WGMMA}
+_OF_ENGINE[Engine.CLUSTER] = _SEND
 _MBARRIER = Need("mbarrier", "sm_80", "meet at a BARRIER")
 _EXPECT = Need("mbarrier.arrive.expect_tx", "sm_90", "ARRIVE without bytes")
 _STMATRIX = Need("stmatrix", "sm_90", "STORE the registers")

@@ -67,8 +67,9 @@ class Shadow:
             self.read = True
 
     def readers(self, warps: int) -> tuple[int, int, int]:
-        """(stamps, first of wgmma, first of bulk stores)."""
-        if self.one_by_one or self.memory.arg.addrspace is not AddrSpace.SHARED:
+        """(stamps, first of wgmma, first of bulk stores); warps of all blocks that run together."""
+        of_blocks = (AddrSpace.SHARED, AddrSpace.CLUSTER)
+        if self.one_by_one or self.memory.arg.addrspace not in of_blocks:
             return 0, 0, 0
         lanes = warps if self.by_lanes else 0
         wgmma = -(-warps // GROUP) if self.by_wgmma else 0
@@ -109,6 +110,8 @@ def _touch(u: UOp, found: dict[UOp, Shadow], is_calm: bool) -> None:
         width = u.arg.width * u.src[0].dtype.itemsize
         found[memory(u.src[0])].touch(width, write=True)
         found[memory(u.src[1])].touch(width, write=False)
+    elif u.op is Ops.COPY and u.arg.engine is Engine.CLUSTER:
+        found[memory(u.src[0])].touch(u.src[0].dtype.itemsize, write=True)
     elif u.op is Ops.COPY:
         loads = u.src[1].op is Ops.TENSORMAP
         tensor_map, tile = (u.src[1], u.src[0]) if loads else (u.src[0], u.src[1])

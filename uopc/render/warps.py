@@ -23,6 +23,7 @@ from uopc.uop.ops import (
     ALL_LANES,
     BarrierArg,
     BarrierScope,
+    Engine,
     Fence,
     Ops,
 )
@@ -31,6 +32,7 @@ WARP = 32
 _ASYNCHRONOUS = frozenset((Ops.COPY, Ops.COMMIT, Ops.WAITG, Ops.FENCE))
 _MEETS_APART = frozenset((Ops.ARRIVE, Ops.WAIT, Ops.FENCE))
 _OF_MEMORY = frozenset((Fence.BLOCK, Fence.DEVICE))
+_OF_LANES = _OF_MEMORY | {Fence.MBAR_INIT}  # of what lanes have done themselves
 
 
 class WarpRenderer(LaneRenderer):
@@ -49,6 +51,7 @@ class WarpRenderer(LaneRenderer):
         self.mutated = mutated
         self.threads = program.launch.threads
         self.warps = -(-self.threads // WARP)
+        self.cluster = program.launch.cluster  # blocks that run together, their warps numbered on
         self.ragged = self.threads % WARP != 0
         self.nodes = toposort(program.sink)
         self.asynchronous = any(_is_asynchronous(u) for u in self.nodes)
@@ -266,8 +269,9 @@ class WarpRenderer(LaneRenderer):
         """What checked accesses want to know of their lane."""
         if self.stamped:
             self.put("EmuStamp me = emu_me(W, l);")
-        if any("emu_read(" in line for line in text):
-            self.put("const unsigned own = W->known[warp];")
+        if any("emu_read(" in line or "emu_cluster_read(" in line for line in text):
+            number = "W->warp" if self.cluster > 1 else "warp"
+            self.put(f"const unsigned own = W->known[{number}];")
         if any("(traced)" in line for line in text):
             self.put("const int traced = emu_traced(W, l);")
 
@@ -396,7 +400,9 @@ class WarpRenderer(LaneRenderer):
 def _is_asynchronous(u: UOp) -> bool:
     if u.op is Ops.MMA:
         return layouts.ATOMS[u.arg].engine == "wgmma"
-    return u.op in _ASYNCHRONOUS and not (u.op is Ops.FENCE and u.arg in _OF_MEMORY)
+    if u.op is Ops.COPY and u.arg.engine is Engine.CLUSTER:
+        return False
+    return u.op in _ASYNCHRONOUS and not (u.op is Ops.FENCE and u.arg in _OF_LANES)
 
 
 def _effects(items: Iterable[Item]) -> Iterator[UOp]:

@@ -50,6 +50,7 @@ _TABLES_MAX = 16
 _AS_IT_IS = (*OWN, int, float)
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _ON_DEVICE = (2, 3, 13)  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged of dlpack.h
+PORTABLE_CLUSTER = 8  # blocks that every GPU with clusters takes (CUDA Programming Guide)
 _LEGACY_STREAM = 1  # how DLPack and the driver spell the default stream (CU_STREAM_LEGACY)
 
 
@@ -338,6 +339,14 @@ class CUDA:
             return array
         buffer = self.alloc(array.size_bytes, stream)
         return replace(array, pointer=int(buffer.handle), owner=buffer)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any, stream: Any = None) -> DeviceArray:
+        """Memory on the device, zero before what the stream does next."""
+        array = self.empty(shape, dtype, stream)
+        if array.size:
+            buffer: Any = array.owner
+            buffer.fill(0, stream=self.stream(stream))
+        return array
 
     def to_device(self, array: HostArray, stream: Any = None) -> DeviceArray:
         """A copy of a numpy array on the device; the copy is done when this returns."""
@@ -641,9 +650,47 @@ class CUDA:
             if int(status) != 0:
                 raise self._failure(f"kernel {function.name}'s shared memory", status)
             function._dynamic_allowed = dynamic
+        if isinstance(function.source, Source) and function.source.launch.cluster > 1:
+            self._check_clusters(function, plan, function.source.launch.cluster)
         config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic)
         function._configs[plan] = config
         return config
+
+    def _check_clusters(
+        self, function: Function, plan: tuple[Dims, Dims, int], blocks: int
+    ) -> None:
+        """Raises TargetError where this GPU has no room for one of a kernel's clusters.
+
+        The blocks of a cluster run at once, on neighbouring SMs; more than 8 a kernel must ask for.
+        """
+        grid, block, dynamic = plan
+        driver = self._driver
+        if blocks > PORTABLE_CLUSTER:
+            attributes = driver.CUfunction_attribute
+            asked = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            gpu = driver.cuDeviceGet(self.ordinal)[1]
+            (status,) = driver.cuKernelSetAttribute(asked, 1, function.kernel.handle, gpu)
+            if int(status) != 0:
+                raise self._failure(f"kernel {function.name}'s clusters of {blocks} blocks", status)
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = dynamic
+        size = driver.CUlaunchAttribute()
+        size.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        shape = size.value.clusterDim
+        shape.x, shape.y, shape.z = blocks, 1, 1
+        config.attrs, config.numAttrs = [size], 1
+        status, handle = driver.cuKernelGetFunction(function.kernel.handle)
+        if int(status) == 0:
+            status, room = driver.cuOccupancyMaxActiveClusters(handle, config)
+        if int(status) != 0 or room < 1:
+            said = status.name if int(status) else "there is room for none"
+            raise TargetError(
+                f"kernel {function.name} has clusters of {blocks} blocks of "
+                f"{block[0] * block[1] * block[2]} threads, and {self.target} cannot run one "
+                f"({said}). Lower Opts.cluster, local or upcast."
+            )
 
     def prepare(self, function: Function) -> PreparedLaunch:
         """The launch of a Source whose parameters are arrays, on `work`, with its limits checked.

@@ -14,7 +14,13 @@ u64 next_random(EmuRun* run) {
 }
 
 /* ---- events and prints */
-static Event* new_event(EmuRun* run, int what, int place, int thread) {
+/* The number of a thread in its block. */
+static int thread_of(const EmuWarp* W, int lane) {
+  return EMU_LANES * (W->warp % warps_of_block(run_of(W))) + lane;
+}
+
+static Event* new_event(EmuWarp* W, int what, int place, int lane) {
+  const EmuRun* run = run_of(W);
   Request* request = run->request;
   if (request->event_count == request->event_room) {
     request->event_room = request->event_room ? 2 * request->event_room : 256;
@@ -24,14 +30,14 @@ static Event* new_event(EmuRun* run, int what, int place, int thread) {
   memset(event, 0, sizeof *event);
   event->what = what;
   event->place = place;
-  event->block = run->number;
-  event->thread = thread;
+  event->block = run->number + rank_of(run, W->warp);
+  event->thread = thread_of(W, lane);
   event->address = -1;
   return event;
 }
 
 void emu_print(EmuWarp* W, int lane, int place, int position, u64 bits) {
-  Event* event = new_event(run_of(W), EVENT_PRINT, place, EMU_LANES * W->warp + lane);
+  Event* event = new_event(W, EVENT_PRINT, place, lane);
   event->position = position;
   event->bits = bits;
 }
@@ -59,15 +65,15 @@ void emu_index_wraps(EmuWarp* W, int memory, EmuStamp me, long long at, const lo
 int emu_traced(const EmuWarp* W, int lane) {
   const EmuRun* run = run_of(W);
   for (int i = 0; i < run->request->traced_count; ++i)
-    if (run->request->traced[2 * i] == run->number &&
-        run->request->traced[2 * i + 1] == EMU_LANES * W->warp + lane)
+    if (run->request->traced[2 * i] == run->number + rank_of(run, W->warp) &&
+        run->request->traced[2 * i + 1] == thread_of(W, lane))
       return 1;
   return 0;
 }
 
 void emu_trace(EmuWarp* W, int lane, int what, int place, u64 bits, long long address, int loops,
                const long long* values) {
-  Event* event = new_event(run_of(W), what, place, EMU_LANES * W->warp + lane);
+  Event* event = new_event(W, what, place, lane);
   event->bits = bits;
   event->address = address;
   event->loops = loops;
@@ -93,7 +99,11 @@ void* emu_watch(EmuWarp* W, int lane, int place, const void* memory, void* data,
 }
 
 /* ---- memory of a launch */
-/* Of a SHARED memory: of writes, readers and past writes. */
+static int is_shared(const EmuMemoryInfo* info) {
+  return info->space == EMU_SHARED || info->space == EMU_CLUSTER;
+}
+
+/* Of a SHARED or CLUSTER memory: of writes, readers and past writes. */
 static long long stamps_of(const EmuMemoryInfo* info) {
   const long long granules = (info->bytes >> info->shift) + 1;
   return granules * (2 + info->readers);
@@ -122,17 +132,40 @@ static int gather_segments(EmuMemory* m) {
   return 1;
 }
 
+/* The memories of the first block of a cluster are all but the SHARED ones of the others. */
+static void make_memories_of_others(EmuRun* run) {
+  const int count = run->kernel->memory_count;
+  for (int rank = 1; rank < run->cluster; ++rank) {
+    EmuMemory* mine = run->blocks[rank].memories = run->memories + rank * count;
+    memcpy(mine, run->memories, sizeof(EmuMemory) * (size_t)count);
+    for (int i = 0; i < count; ++i) {
+      EmuMemory* m = &mine[i];
+      const EmuMemoryInfo* info = m->info;
+      if (info->space != EMU_SHARED) continue;
+      const long long granules = (info->bytes >> info->shift) + 1;
+      m->number = rank * count + i;
+      m->data = run->blocks[rank].shared + info->at;
+      if (!run->checked) continue;
+      m->writes = calloc((size_t)stamps_of(info), sizeof(EmuStamp));
+      m->reads = info->readers ? m->writes + granules : NULL;
+      m->past_writes = m->writes + granules * (1 + info->readers);
+    }
+  }
+}
+
 static int make_memories(EmuRun* run, void** args) {
   const EmuKernel* kernel = run->kernel;
-  run->memories = calloc((size_t)kernel->memory_count + 1, sizeof(EmuMemory));
-  run->block.memories = run->memories;
+  const int count = run->cluster * kernel->memory_count;
+  run->memories = calloc((size_t)count + 1, sizeof(EmuMemory));
+  run->blocks->memories = run->memories;
   for (int i = 0; i < kernel->memory_count; ++i) {
     EmuMemory* m = &run->memories[i];
     const EmuMemoryInfo* info = m->info = &kernel->memories[i];
     const long long granules = (info->bytes >> info->shift) + 1;
     m->number = i;
-    if (info->space == EMU_SHARED) {
-      m->data = run->block.shared + info->at;
+    if (is_shared(info)) {
+      m->data = info->space == EMU_SHARED ? run->blocks->shared + info->at
+                                          : run->blocks->cluster + run->cluster * info->at;
       if (!run->checked) continue;
       m->writes = calloc((size_t)stamps_of(info), sizeof(EmuStamp));
       m->reads = info->readers ? m->writes + granules : NULL;
@@ -146,12 +179,14 @@ static int make_memories(EmuRun* run, void** args) {
       m->write_blocks = calloc((size_t)granules, sizeof(unsigned));
     }
   }
+  make_memories_of_others(run);
   return 1;
 }
 
 static void free_memories(EmuRun* run) {
-  for (int i = 0; i < run->kernel->memory_count; ++i) {
+  for (int i = 0; i < run->cluster * run->kernel->memory_count; ++i) {
     EmuMemory* m = &run->memories[i];
+    if (i >= run->kernel->memory_count && m->info && m->info->space != EMU_SHARED) continue;
     free(m->writes);
     free(m->write_blocks);
     if (m->table && m->data) {
@@ -163,16 +198,16 @@ static void free_memories(EmuRun* run) {
 }
 
 static int vectors_of(const EmuRun* run) {
-  return run->warps + VECTORS_OF_BARRIER * MOST_NAMED +
-         VECTORS_OF_MBARRIER * run->kernel->mbarriers;
+  return run->warps + VECTORS_OF_BARRIER * run->barrier_count +
+         VECTORS_OF_MBARRIER * mbarriers_of(run);
 }
 
 static void make_clocks(EmuRun* run) {
   const EmuKernel* kernel = run->kernel;
   const int groups = (run->warps + 3) / 4, vectors = vectors_of(run);
-  run->mma_slots = KINDS * run->warps;
+  run->mma_slots = (kernel->engines ? KINDS : 1) * run->warps;
   run->mbarrier_slots = run->mma_slots + groups;
-  run->several_writes = run->mbarrier_slots + kernel->mbarriers;
+  run->several_writes = run->mbarrier_slots + mbarriers_of(run);
   run->used_slots = run->several_writes + 1;
   const int elects = (kernel->engines ? KINDS : kernel->alone) * run->warps * EMU_LANES;
   run->layer = run->used_slots + elects;
@@ -181,11 +216,11 @@ static void make_clocks(EmuRun* run) {
   run->elects = calloc((size_t)run->layer, sizeof(Elected));
   run->elected = calloc((size_t)(KINDS * run->warps * EMU_LANES), sizeof(short));
   unsigned* next = run->clocks + run->warps * run->slots;
-  for (int i = 0; i < MOST_NAMED; ++i, next += VECTORS_OF_BARRIER * run->slots) {
+  for (int i = 0; i < run->barrier_count; ++i, next += VECTORS_OF_BARRIER * run->slots) {
     run->barriers[i].gathered = next;
     run->barriers[i].released = next + run->slots;
   }
-  for (int i = 0; i < kernel->mbarriers; ++i, next += VECTORS_OF_MBARRIER * run->slots) {
+  for (int i = 0; i < mbarriers_of(run); ++i, next += VECTORS_OF_MBARRIER * run->slots) {
     Mbarrier* barrier = &run->mbarriers[i];
     barrier->gathered = next;
     barrier->released = next + run->slots;
@@ -203,9 +238,9 @@ static void start_clocks(EmuRun* run) {
   run->used_slots = run->several_writes + 1;
   forget_accesses(&run->shared_accesses);
   forget_accesses(&run->uninitialised);
-  for (int i = 0; i < kernel->memory_count; ++i) {
-    const EmuMemoryInfo* info = &kernel->memories[i];
-    if (info->space == EMU_SHARED)
+  for (int i = 0; i < run->cluster * kernel->memory_count; ++i) {
+    const EmuMemoryInfo* info = run->memories[i].info;
+    if (is_shared(info))
       memset(run->memories[i].writes, 0, sizeof(EmuStamp) * (size_t)stamps_of(info));
   }
 }
@@ -214,7 +249,7 @@ static void start_warp(EmuRun* run, int number) {
   const EmuKernel* kernel = run->kernel;
   EmuWarp* W = run->warp[number];
   EmuGroups* groups = W->groups;
-  const int rest = kernel->threads - EMU_LANES * number;
+  const int rest = kernel->threads - EMU_LANES * (number % warps_of_block(run));
   memset(W, 0xff, (size_t)kernel->state_bytes);
   memset(W, 0, sizeof *W);
   W->warp = number;
@@ -225,9 +260,9 @@ static void start_warp(EmuRun* run, int number) {
   W->stop = backward ? -1 : W->lanes;
   W->step = backward ? -1 : 1;
   W->mutation = run->request->mutation;
-  W->clock = 1;
+  W->clock = run->cluster > 1 ? 2 : 1; /* at 1 a block of a cluster starts */
   W->known = run->clocks + number * run->slots;
-  W->block = &run->block;
+  W->block = &run->blocks[rank_of(run, number)];
   W->accumulators_used = 1;
   W->views = run->views[number];
   W->groups = groups;
@@ -241,21 +276,27 @@ static void end_warp(EmuWarp* W) {
   W->view_count = 0;
 }
 
+/* number: of the cluster, where there are any: its blocks are neighbours on the first axis. */
 static void start_block(EmuRun* run, int number) {
   const EmuKernel* kernel = run->kernel;
-  run->number = number;
-  run->block.writer = (unsigned)number + 1;
-  for (int axis = 0, rest = number; axis < kernel->grid_axes; ++axis) {
-    run->block.place[axis] = rest % kernel->grid[axis];
-    rest /= kernel->grid[axis];
+  const size_t bytes = (size_t)kernel->shared_bytes;
+  run->number = number * run->cluster;
+  for (int rank = 0; rank < run->cluster; ++rank) {
+    EmuBlock* block = &run->blocks[rank];
+    block->writer = (unsigned)number + 1;
+    for (int axis = 0, rest = run->number + rank; axis < kernel->grid_axes; ++axis) {
+      block->place[axis] = rest % kernel->grid[axis];
+      rest /= kernel->grid[axis];
+    }
+    if (bytes) memset(block->shared, 0xff, bytes);
+    if (bytes && run->cluster > 1) memset(block->cluster + (size_t)rank * bytes, 0xff, bytes);
   }
-  if (kernel->shared_bytes) memset(run->block.shared, 0xff, (size_t)kernel->shared_bytes);
-  for (int i = 0; i < MOST_NAMED; ++i) {
+  for (int i = 0; i < run->barrier_count; ++i) {
     Barrier* barrier = &run->barriers[i];
     barrier->arrived = barrier->generation = 0;
     barrier->who = barrier->who_before = 0;
   }
-  for (int i = 0; i < kernel->mbarriers; ++i) run->mbarriers[i].initialised = 0;
+  for (int i = 0; i < mbarriers_of(run); ++i) run->mbarriers[i].initialised = 0;
   if (run->checked) start_clocks(run);
   for (int w = 0; w < run->warps; ++w) start_warp(run, w);
 }
@@ -276,7 +317,8 @@ static void order_warps(EmuRun* run, int* order) {
 static void report_stuck(EmuRun* run, const EmuWarp* W, int done) {
   const EmuWaiting* waiting = &W->waiting;
   const int lane = waiting->mask == W->full ? EMU_LANES : emu_first(waiting->mask);
-  if (waiting->what == WAITS_FOR_BLOCK && done) { /* others have left without it */
+  const int meets = waiting->what == WAITS_FOR_BLOCK || waiting->what == WAITS_FOR_CLUSTER;
+  if (meets && done) { /* others have left without it */
     report_details(run, fault_at(run, DIVERGENT_BARRIER, waiting->place, -1, 0, W->warp, lane), 2,
                    (int[]){(int)waiting->mask, (int)W->full});
     return;
@@ -289,7 +331,7 @@ static void report_stuck(EmuRun* run, const EmuWarp* W, int done) {
   } else if (waiting->what == WAITS_FOR_MBARRIER) {
     const Mbarrier* barrier = &run->mbarriers[waiting->number];
     memory = waiting->generation;
-    details[1] = waiting->number - run->memories[memory].info->at;
+    details[1] = waiting->number % run->kernel->mbarriers - run->memories[memory].info->at;
     details[2] = waiting->wanted;
     details[3] = barrier->pending;
     details[4] = (int)barrier->bytes;
@@ -299,11 +341,18 @@ static void report_stuck(EmuRun* run, const EmuWarp* W, int done) {
                  details);
 }
 
-static void nobody_can_move(EmuRun* run) {
+/* How many warps that might meet this one have ended. */
+static int ended_before(const EmuRun* run, const EmuWarp* W) {
+  const int of_block = W->waiting.what == WAITS_FOR_BLOCK, rank = rank_of(run, W->warp);
   int done = 0;
-  for (int w = 0; w < run->warps; ++w) done += run->warp[w]->pc < 0;
   for (int w = 0; w < run->warps; ++w)
-    if (run->warp[w]->pc >= 0) report_stuck(run, run->warp[w], done);
+    done += run->warp[w]->pc < 0 && (!of_block || rank_of(run, w) == rank);
+  return done;
+}
+
+static void nobody_can_move(EmuRun* run) {
+  for (int w = 0; w < run->warps; ++w)
+    if (run->warp[w]->pc >= 0) report_stuck(run, run->warp[w], ended_before(run, run->warp[w]));
   run->code = DEADLOCKED;
   run->stopped = 1;
 }
@@ -341,6 +390,7 @@ static void run_block(EmuRun* run) {
   }
   while (run->queued && !run->stopped) step_engine(run, 0);
   if (run->checked && !run->stopped) all_loads_were_waited_for(run);
+  if (run->checked && !run->stopped && run->cluster > 1) all_blocks_were_there(run);
 }
 
 /* ---- after the last block */
@@ -396,6 +446,7 @@ static void run_blocks(EmuRun* run) {
   const EmuKernel* kernel = run->kernel;
   long long blocks = 1;
   for (int axis = 0; axis < kernel->grid_axes; ++axis) blocks *= kernel->grid[axis];
+  blocks /= run->cluster;
   const int order = run->request->order;
   const long long first = order == BACKWARD ? blocks - 1 : 0;
   const long long shuffled = order == SHUFFLED && blocks > 1 ? any_step(run, blocks) : 1;
@@ -415,11 +466,21 @@ static void run_blocks(EmuRun* run) {
 static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
   run->kernel = kernel;
   run->checked = kernel->checked;
-  run->warps = (kernel->threads + EMU_LANES - 1) / EMU_LANES;
-  run->block.args = args;
-  if (posix_memalign((void**)&run->block.shared, 1024, (size_t)kernel->shared_bytes + 1)) return 0;
+  run->cluster = kernel->cluster ? kernel->cluster : 1;
+  run->warps = run->cluster * ((kernel->threads + EMU_LANES - 1) / EMU_LANES);
+  run->barrier_count = run->cluster > 1 ? MOST_BARRIERS : MOST_NAMED;
+  const size_t bytes = (size_t)kernel->shared_bytes;
+  if (run->cluster > 1) run->parts = malloc((size_t)run->cluster * bytes + 1);
+  if (run->cluster > 1 && !run->parts) return 0;
+  for (int rank = 0; rank < run->cluster; ++rank) {
+    EmuBlock* block = &run->blocks[rank];
+    block->args = args;
+    block->run = run;
+    block->cluster = run->parts;
+    if (posix_memalign((void**)&block->shared, 1024, bytes + 1)) return 0;
+  }
   run->states = calloc((size_t)run->warps, (size_t)kernel->state_bytes);
-  run->mbarriers = calloc((size_t)kernel->mbarriers + 1, sizeof(Mbarrier));
+  run->mbarriers = calloc((size_t)mbarriers_of(run) + 1, sizeof(Mbarrier));
   if (!run->states || !run->mbarriers) return 0;
   for (int w = 0; w < run->warps; ++w) {
     run->warp[w] = (EmuWarp*)(run->states + w * kernel->state_bytes);
@@ -434,7 +495,7 @@ static int make_run(EmuRun* run, const EmuKernel* kernel, void** args) {
 }
 
 static void free_run(EmuRun* run) {
-  for (int i = 0; run->mbarriers && i < run->kernel->mbarriers; ++i) {
+  for (int i = 0; run->mbarriers && i < mbarriers_of(run); ++i) {
     free(run->mbarriers[i].passed);
     free(run->mbarriers[i].arrivals);
   }
@@ -446,7 +507,8 @@ static void free_run(EmuRun* run) {
   forget_accesses(&run->shared_accesses);
   forget_accesses(&run->global_accesses);
   forget_accesses(&run->uninitialised);
-  free(run->block.shared);
+  for (int rank = 0; rank < run->cluster; ++rank) free(run->blocks[rank].shared);
+  free(run->parts);
   free(run->states);
   free(run->mbarriers);
   free(run->clocks);

@@ -49,7 +49,7 @@ typedef struct {
 /* The head of a warp's state; the kernel's own fields follow. */
 typedef struct {
   int pc;                /* where the warp goes on; -1: it is done */
-  int warp;              /* its number in the block */
+  int warp;              /* its number in the block, or in all blocks of a cluster */
   int lanes;             /* that exist: 32, or fewer in the last warp */
   unsigned full;         /* a bit for each of them */
   int first, stop, step; /* how loops over lanes run */
@@ -64,15 +64,20 @@ typedef struct {
   EmuGroups* groups;     /* asynchronous work that this warp has started */
   int accumulators_used; /* since its last FENCE(WGMMA) */
   int accumulators_busy; /* an MMA may still write them */
+  int has_arrived;       /* at the cluster's barrier, and is to wait for generation ... */
+  int awaited;
+  int cluster_passed; /* the last generation of that barrier that it has waited for, plus 1 */
 } EmuWarp;
 
 /* ---- memory */
-enum { EMU_GLOBAL, EMU_SHARED, EMU_REGISTERS, EMU_MBARRIERS };
+enum { EMU_GLOBAL, EMU_SHARED, EMU_REGISTERS, EMU_MBARRIERS, EMU_CLUSTER };
 
 /* One memory of a kernel, as its text knows it. */
 typedef struct {
   int space;
-  int at; /* GLOBAL: number of the argument; SHARED: bytes from the start; MBARRIERS: the first's */
+  /* GLOBAL: number of the argument; SHARED, CLUSTER: bytes from the start; MBARRIERS: that of the
+   * first */
+  int at;
   long long bytes;
   int item_bytes;
   int shift; /* a granule has 1 << shift bytes */
@@ -113,6 +118,7 @@ typedef struct {
   int memory_count;
   const EmuMemoryInfo* memories;
   int fences; /* of memory, and atomics: together they order */
+  int cluster; /* blocks of a cluster, which run together; 0: there are none */
 } EmuKernel;
 
 int emu_launch(const EmuKernel* kernel, void** args);
@@ -123,8 +129,10 @@ struct EmuBlock {
   void** args;
   unsigned char* shared;
   int place[8];    /* its place on each axis of the grid */
-  unsigned writer; /* its number plus 1: what stamps of GLOBAL memory say */
+  unsigned writer; /* its number (that of its cluster) plus 1: what stamps of GLOBAL memory say */
   EmuMemory* memories;
+  unsigned char* cluster; /* CLUSTER memories: of each the parts of all blocks, by rank */
+  struct EmuRun* run;
   /* the rest is the runtime's */
 };
 
@@ -227,6 +235,9 @@ static inline void* emu_shared_write(EmuWarp* W, EmuMemory* m, unsigned char* da
   return data + at;
 }
 
+/* An access of CLUSTER memory: in what another block holds, that block must have started. */
+void emu_reach(EmuWarp* W, const EmuMemory* m, long long at, EmuStamp me);
+
 /* Memories whose readers are kept one by one. */
 static inline void* emu_exact(EmuWarp* W, EmuMemory* m, unsigned char* data, long long bytes,
                               int shift, long long at, int width, int proven, EmuStamp me, int how,
@@ -280,6 +291,12 @@ static inline void* emu_inside(EmuWarp* W, EmuMemory* m, unsigned char* data, lo
 #define emu_read(x, width, at, proven, place)                                                    \
   emu_shared_read(W, x##_memory, (unsigned char*)x, x##_writes, x##_reads, x##_bytes, x##_shift, \
                   x##_readers, x##_exact, at, width, proven, EMU_AT(place), own)
+#define emu_cluster_read(x, width, at, proven, place)    \
+  (emu_reach(W, x##_memory, at, EMU_AT(place)), \
+   emu_read(x, width, at, proven, place))
+#define emu_cluster_write(x, width, at, proven, place, value) \
+  (emu_reach(W, x##_memory, at, EMU_AT(place)),      \
+   emu_write(x, width, at, proven, place, value))
 #define emu_calm_read(x, width, at, proven, place)                                            \
   emu_undisturbed_read(W, x##_memory, (unsigned char*)x, x##_writes, x##_bytes, x##_shift, at, \
                        width, proven, EMU_AT(place))
@@ -358,6 +375,11 @@ void emu_warp_barrier(EmuWarp* W, unsigned mask, int place, unsigned members);
 /* ---- warps of a block.  After what a warp may have to wait for, emu_passed is asked until it
  * says 1. */
 void emu_block_barrier(EmuWarp* W, unsigned mask, int place);
+void emu_cluster_barrier(EmuWarp* W, unsigned mask, int place);
+void emu_cluster_arrive(EmuWarp* W, unsigned mask, int place);
+void emu_cluster_wait(EmuWarp* W, unsigned mask, int place);
+void emu_send(EmuWarp* W, int lane, int place, int to, long long at, int width, int barriers,
+              long long barrier, const void* value);
 void emu_named_barrier(EmuWarp* W, unsigned mask, int place, long long number, int threads);
 void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long long index,
                        long long count);

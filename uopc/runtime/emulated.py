@@ -18,6 +18,7 @@ from uopc.errors import UsageError
 from uopc.faults.raw import SEVERAL_LANES as SEVERAL_LANES
 from uopc.faults.raw import AccumulatorFault as AccumulatorFault
 from uopc.faults.raw import Agent as Agent
+from uopc.faults.raw import ClusterFault as ClusterFault
 from uopc.faults.raw import CopyFault as CopyFault
 from uopc.faults.raw import FaultKind as FaultKind
 from uopc.faults.raw import MbarrierFault as MbarrierFault

@@ -19,40 +19,45 @@ static int knows_last_meeting(const EmuWarp* W, const Barrier* barrier) {
   return 1;
 }
 
-static void check_arrival(EmuWarp* W, unsigned mask, int place, int number, int warps) {
+static void check_arrival(EmuWarp* W, unsigned mask, int place, Meeting at) {
   EmuRun* run = run_of(W);
-  const Barrier* barrier = &run->barriers[number];
+  const int is_named = at.what == WAITS_FOR_NAMED;
+  const Barrier* barrier = &run->barriers[at.number];
   if (mask != W->full)
     report_details(run, fault_at(run, DIVERGENT_BARRIER, place, -1, 0, W->warp, emu_first(mask)), 2,
                    (int[]){(int)mask, (int)W->full});
-  if (!number && barrier->arrived && barrier->place != place) report_divergent(W, place, barrier);
-  if (!number) return;
-  const int otherwise = barrier->arrived && barrier->wanted != warps;
+  if (!is_named && barrier->arrived && barrier->place != place) report_divergent(W, place, barrier);
+  if (!is_named) return;
+  const int otherwise = barrier->arrived && barrier->wanted != at.warps;
   if (otherwise || !knows_last_meeting(W, barrier))
     report_details(run, fault_at(run, DEADLOCK, place, -1, 0, W->warp, EMU_LANES), 4,
-                   (int[]){WAITS_FOR_NAMED, number, barrier->arrived, warps});
+                   (int[]){WAITS_FOR_NAMED, at.number, barrier->arrived, at.warps});
 }
 
-static void arrive(EmuWarp* W, unsigned mask, int place, int number, int warps) {
+void arrive(EmuWarp* W, unsigned mask, int place, Meeting at) {
   EmuRun* run = run_of(W);
-  Barrier* barrier = &run->barriers[number];
-  W->waiting = (EmuWaiting){.what = number ? WAITS_FOR_NAMED : WAITS_FOR_BLOCK,
+  Barrier* barrier = &run->barriers[at.number];
+  W->waiting = (EmuWaiting){.what = at.what,
                             .place = place,
-                            .number = number,
+                            .number = at.number,
                             .generation = barrier->generation,
-                            .wanted = warps,
+                            .wanted = at.warps,
                             .mask = mask};
   ++run->moves;
   if (run->checked) {
-    check_arrival(W, mask, place, number, warps);
-    publish(W, barrier->gathered, W->full);
-    meet(W);
+    check_arrival(W, mask, place, at);
+    if (at.starts) {
+      if (!barrier->gathered[W->warp]) barrier->gathered[W->warp] = 1;
+    } else {
+      publish(W, barrier->gathered, W->full);
+      meet(W);
+    }
   }
   barrier->place = place;
   barrier->warp = W->warp;
-  barrier->wanted = warps;
-  barrier->who |= 1u << W->warp;
-  if (++barrier->arrived < warps) return;
+  barrier->wanted = at.warps;
+  if (at.what == WAITS_FOR_NAMED) barrier->who |= 1u << W->warp;
+  if (++barrier->arrived < at.warps) return;
   barrier->arrived = 0;
   barrier->who_before = barrier->who;
   barrier->who = 0;
@@ -62,7 +67,9 @@ static void arrive(EmuWarp* W, unsigned mask, int place, int number, int warps) 
 }
 
 void emu_block_barrier(EmuWarp* W, unsigned mask, int place) {
-  arrive(W, mask, place, 0, run_of(W)->warps);
+  const EmuRun* run = run_of(W);
+  const int rank = rank_of(run, W->warp), number = rank ? BARRIER_OF_CLUSTER + rank : 0;
+  arrive(W, mask, place, (Meeting){number, WAITS_FOR_BLOCK, warps_of_block(run), 0});
 }
 
 void emu_named_barrier(EmuWarp* W, unsigned mask, int place, long long number, int threads) {
@@ -70,7 +77,7 @@ void emu_named_barrier(EmuWarp* W, unsigned mask, int place, long long number, i
   if (number < 0 || number >= MOST_NAMED)
     report(run, fault_at(run, BOUNDS, place, -1, number, W->warp, EMU_LANES));
   else
-    arrive(W, mask, place, (int)number, threads / EMU_LANES);
+    arrive(W, mask, place, (Meeting){(int)number, WAITS_FOR_NAMED, threads / EMU_LANES, 0});
 }
 
 /* ---- mbarriers */
@@ -97,11 +104,17 @@ static void misuse(EmuWarp* W, unsigned mask, int place, int memory, long long i
   report_details(run, f, 2, (int[]){why, (int)index});
 }
 
-/* The barrier, if its initialisation is ordered before this use. */
-static Mbarrier* mbarrier_at(EmuWarp* W, unsigned mask, int place, int memory, long long index) {
+/* Was it fenced, then announced by an arrival at the cluster's barrier that this warp has seen? */
+static int was_announced(const EmuWarp* W, const Mbarrier* barrier) {
+  return barrier->announced && W->cluster_passed >= barrier->announced;
+}
+
+/* The barrier of the block of that rank, if its initialisation is ordered before this use. */
+Mbarrier* mbarrier_of(EmuWarp* W, unsigned mask, int place, int memory, long long index, int rank) {
   EmuRun* run = run_of(W);
   if (index_is_wrong(W, mask, place, memory, index)) return NULL;
-  Mbarrier* barrier = &run->mbarriers[run->memories[memory].info->at + index];
+  const long long first = (long long)rank * run->kernel->mbarriers + run->memories[memory].info->at;
+  Mbarrier* barrier = &run->mbarriers[first + index];
   if (!barrier->initialised) {
     if (run->checked) misuse(W, mask, place, memory, index, MBARRIER_NOT_INITIALISED, barrier);
     return NULL;
@@ -109,11 +122,16 @@ static Mbarrier* mbarrier_at(EmuWarp* W, unsigned mask, int place, int memory, l
   for (int l = 0; run->checked && l < W->lanes; ++l) {
     if (!(mask >> l & 1)) continue;
     const Observer by = lane_observer(W, l, place);
-    if (ordered(run, &by, barrier->by)) continue;
+    if (ordered(run, &by, barrier->by) || was_announced(W, barrier)) continue;
     misuse(W, mask, place, memory, index, MBARRIER_NOT_INITIALISED, barrier);
     break;
   }
   return barrier;
+}
+
+/* That of the own block. */
+static Mbarrier* mbarrier_at(EmuWarp* W, unsigned mask, int place, int memory, long long index) {
+  return mbarrier_of(W, mask, place, memory, index, rank_of(run_of(W), W->warp));
 }
 
 /* For a bulk copy, which sees the barrier through another proxy. */
@@ -131,7 +149,8 @@ void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long lo
                        long long count) {
   EmuRun* run = run_of(W);
   if (index_is_wrong(W, mask, place, memory, index)) return;
-  Mbarrier* barrier = &run->mbarriers[run->memories[memory].info->at + index];
+  const int first = rank_of(run, W->warp) * run->kernel->mbarriers + run->memories[memory].info->at;
+  Mbarrier* barrier = &run->mbarriers[first + index];
   if (run->checked && barrier->initialised)
     misuse(W, mask, place, memory, index, MBARRIER_INITIALISED_TWICE, barrier);
   barrier->count = barrier->pending = (int)count;
@@ -140,6 +159,7 @@ void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long lo
   barrier->phase = barrier->awaited = barrier->loading = 0;
   barrier->passed_count = barrier->arrival_count = 0;
   barrier->fenced = barrier->early = barrier->early_phase = 0;
+  barrier->announced = 0;
   barrier->by = emu_me(W, emu_first(mask)) | (EmuStamp)place << EMU_PLACE_SHIFT;
   if (!run->checked) return;
   memset(barrier->gathered, 0, sizeof(unsigned) * (size_t)(VECTORS_OF_MBARRIER * run->slots));
@@ -148,7 +168,7 @@ void emu_mbarrier_init(EmuWarp* W, unsigned mask, int place, int memory, long lo
 /* FENCE(MBAR_INIT): of barriers that these lanes have initialised. */
 void fence_initialised(EmuWarp* W, unsigned mask) {
   EmuRun* run = run_of(W);
-  for (int i = 0; i < run->kernel->mbarriers; ++i) {
+  for (int i = 0; i < mbarriers_of(run); ++i) {
     Mbarrier* barrier = &run->mbarriers[i];
     const int mine = barrier->initialised && EMU_SLOT(barrier->by) == W->warp &&
                      mask >> EMU_LANE(barrier->by) & 1;
@@ -158,7 +178,7 @@ void fence_initialised(EmuWarp* W, unsigned mask) {
 }
 
 static const EmuMemory* memory_of(const EmuRun* run, const Mbarrier* barrier) {
-  const long long number = barrier - run->mbarriers;
+  const long long number = (barrier - run->mbarriers) % run->kernel->mbarriers;
   const EmuMemory* m = run->memories;
   while (m->info->space != EMU_MBARRIERS || number < m->info->at ||
          number >= m->info->at + m->info->bytes / m->info->item_bytes)
@@ -168,7 +188,7 @@ static const EmuMemory* memory_of(const EmuRun* run, const Mbarrier* barrier) {
 
 static void report_mbarrier(EmuRun* run, const Mbarrier* barrier, EmuStamp access, int why) {
   const EmuMemory* m = memory_of(run, barrier);
-  const int index = (int)(barrier - run->mbarriers) - m->info->at;
+  const int index = (int)(barrier - run->mbarriers) % run->kernel->mbarriers - m->info->at;
   Fault f =
       fault_at(run, MBARRIER, EMU_PLACE(access), m->number, (long long)index * m->info->item_bytes,
                EMU_SLOT(access), access & EMU_SEVERAL ? EMU_LANES : EMU_LANE(access));
@@ -355,6 +375,7 @@ int emu_passed(EmuWarp* W) {
     default:
       if (run->barriers[waiting.number].generation == waiting.generation) return 0;
       if (run->checked) learn(W, run->barriers[waiting.number].released, W->full);
+      if (waiting.what == WAITS_FOR_CLUSTER) W->cluster_passed = waiting.generation + 1;
   }
   W->waiting.what = 0;
   ++run->moves;

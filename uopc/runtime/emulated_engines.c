@@ -6,7 +6,7 @@
 enum { QUEUE_COPIES, QUEUE_STORES, QUEUE_MMAS, QUEUES_OF_WARPS };
 
 void make_queues(EmuRun* run) {
-  run->queue_count = QUEUES_OF_WARPS * run->warps + run->kernel->mbarriers;
+  run->queue_count = QUEUES_OF_WARPS * run->warps + mbarriers_of(run);
   run->queues = calloc((size_t)run->queue_count, sizeof(Queue));
   run->busy = calloc((size_t)run->queue_count, sizeof(int));
 }
@@ -185,7 +185,7 @@ void all_work_was_waited_for(EmuWarp* W) {
 
 /* At a block's end, bulk loads: somebody has waited for the phase that their bytes belong to. */
 void all_loads_were_waited_for(EmuRun* run) {
-  for (int i = 0; i < run->kernel->mbarriers; ++i) {
+  for (int i = 0; i < mbarriers_of(run); ++i) {
     const Mbarrier* barrier = &run->mbarriers[i];
     if (!barrier->initialised || barrier->loading <= barrier->awaited) continue;
     const EmuStamp load = barrier->load;
@@ -323,7 +323,7 @@ static long long swizzled(long long address, int swizzle) {
 
 static unsigned char* piece(EmuRun* run, const EmuMemory* tile, long long at, int swizzle) {
   const long long address = tile->info->at + at;
-  return run->block.shared + (swizzle ? swizzled(address, swizzle) : address);
+  return run->blocks->shared + (swizzle ? swizzled(address, swizzle) : address);
 }
 
 enum { PIECE = 16, TILE_ALIGNMENT = 128 };

@@ -15,7 +15,24 @@ Fault fault_at(const EmuRun* run, int kind, int place, int memory, long long off
 
 static int tells_apart_by_detail(int kind) {
   return kind == MBARRIER || kind == ACCUMULATOR || kind == COPY || kind == UNWAITED ||
-         kind == DEADLOCK;
+         kind == DEADLOCK || kind == CLUSTER;
+}
+
+/* A fault is found with warps of a cluster numbered through, and copies of memories; it is told by
+ * block and warp. */
+static Fault by_block(const EmuRun* run, Fault f) {
+  const int count = warps_of_block(run);
+  f.memory = memory_number(run, f.memory);
+  if (run->cluster == 1) return f;
+  if (f.warp >= 0) {
+    f.block += f.warp / count;
+    f.warp %= count;
+  }
+  if (f.other_warp >= 0) {
+    f.other_block += f.other_warp / count;
+    f.other_warp %= count;
+  }
+  return f;
 }
 
 static int is_known(const Request* request, const Fault* new) {
@@ -25,7 +42,7 @@ static int is_known(const Request* request, const Fault* new) {
         f->other_place != new->other_place)
       continue;
     if (tells_apart_by_detail(f->kind) && f->detail[0] != new->detail[0]) continue;
-    if (f->kind != DEADLOCK || f->warp == new->warp) return 1;
+    if (f->kind != DEADLOCK || (f->block == new->block && f->warp == new->warp)) return 1;
   }
   return 0;
 }
@@ -38,6 +55,7 @@ Fault* report(EmuRun* run, Fault new) {
     return NULL; /* up to its next wait a warp goes on */
   if (stops && !request->all) run->stopped = 1;
   if (new.kind != SAME_VALUE) run->code = FAILED;
+  new = by_block(run, new);
   if (is_known(request, &new)) return NULL;
   if (request->fault_count == request->fault_room) {
     request->fault_room = request->fault_room ? 2 * request->fault_room : FIRST_ROOM;
@@ -74,10 +92,11 @@ void report_pair(EmuRun* run, int kind, const Observer* by, const EmuMemory* m, 
   Fault f = fault_at(run, kind, by->place, m->number, granule << m->info->shift, by->warp,
                      by->lane < 0 ? EMU_LANES : by->lane);
   f.other_place = EMU_PLACE(other.stamp);
-  f.other_block = other.block ? (int)other.block - 1 : run->number;
+  f.other_block = other.block ? ((int)other.block - 1) * run->cluster : run->number;
   f.other_warp = warp_of(run, other.stamp);
   f.other_lane = other.stamp & EMU_SEVERAL ? EMU_LANES : EMU_LANE(other.stamp);
   f.other_agent = other.what == AN_ATOMIC ? BY_ATOMIC : agent_of(run, other.stamp);
+  if (f.other_agent == BY_MBARRIER && m->info->space == EMU_CLUSTER) f.other_agent = BY_SENDER;
   f.details = 1;
   f.detail[0] = by->agent;
   if (kind == RACE || kind == PROXY_FENCE) race_explains(run, m->number, granule);
@@ -148,12 +167,12 @@ void uninitialised(EmuRun* run, const Observer* by, const EmuMemory* m, long lon
   const int lane = by->lane < 0 ? EMU_LANES : by->lane;
   const Fault new =
       fault_at(run, UNINITIALISED, by->place, m->number, granule << m->info->shift, by->warp, lane);
-  Fault* f = found_by(run->request, by->place, m->number);
+  Fault* f = found_by(run->request, by->place, memory_number(run, m->number));
   if (!f)
     f = report(run, new);
   else if (!f->unexplained)
-    *f = new;
-  else if (f->block != run->number)
+    *f = by_block(run, new);
+  else if (f->block / run->cluster != run->number / run->cluster)
     return;
   if (!f) return;
   run->code = FAILED;
@@ -165,7 +184,8 @@ void uninitialised(EmuRun* run, const Observer* by, const EmuMemory* m, long lon
 void race_explains(EmuRun* run, int memory, long long granule) {
   AccessList* list = accesses_of(&run->uninitialised, memory, granule, 0);
   for (int i = 0; list && i < list->count; ++i) {
-    Fault* f = found_by(run->request, (int)list->accesses[i].block, memory);
+    Fault* f =
+        found_by(run->request, (int)list->accesses[i].block, memory_number(run, memory));
     if (f && f->unexplained) --f->unexplained;
   }
   if (list) list->count = 0;

@@ -318,8 +318,8 @@ void fence_memory(EmuWarp* W, unsigned mask, int device) {
 static void observe(EmuRun* run, int number, EmuStamp me) {
   Fencing* all = run->fencing;
   Location* at = location_at(all, number);
-  Rows* inside = at->block == run->block.writer ? at->inside : NULL;
-  const int own = at->count && at->released[at->count - 1].block == run->block.writer;
+  Rows* inside = at->block == run->blocks->writer ? at->inside : NULL;
+  const int own = at->count && at->released[at->count - 1].block == run->blocks->writer;
   if (!inside && at->count == own) return;
   const EmuStamp when = me & ~((EmuStamp)0xffff << EMU_PLACE_SHIFT);
   for (int i = at->observed; i; i = all->observed[i - 1].earlier) {
@@ -381,19 +381,19 @@ static void pass_on(EmuRun* run, Released* released, const unsigned* clocks) {
 static void release_inside(EmuRun* run, Location* at) {
   const unsigned* rows = run->fencing->rows;
   const unsigned* both[] = {rows + BEHIND_FENCE * run->layer, rows + BEHIND_BOTH * run->layer};
-  if (at->block != run->block.writer) {
+  if (at->block != run->blocks->writer) {
     drop_rows(at->inside);
     at->inside = NULL;
-    at->block = run->block.writer;
+    at->block = run->blocks->writer;
   }
   at->inside = joined(at->inside, 2, both, run->used_slots);
 }
 
 static void release_outside(EmuRun* run, Location* at) {
   const unsigned* row = run->fencing->rows + BEHIND_DEVICE_FENCE * run->layer;
-  if (!at->count || at->released[at->count - 1].block != run->block.writer) {
+  if (!at->count || at->released[at->count - 1].block != run->blocks->writer) {
     at->released = with_room(at->released, at->count, &at->room, sizeof(Released));
-    at->released[at->count++] = (Released){.block = run->block.writer};
+    at->released[at->count++] = (Released){.block = run->blocks->writer};
   }
   Released* released = &at->released[at->count - 1];
   released->number = at->number;
@@ -460,7 +460,7 @@ static void follow(Fencing* all, Seen seen) {
 
 int handed_over(const EmuRun* run, const Observer* by, int location, Access access) {
   Fencing* all = run->fencing;
-  const int foreign = access.block && access.block != run->block.writer;
+  const int foreign = access.block && access.block != run->blocks->writer;
   const int number = access.released >= (foreign ? TO_DEVICE : TO_BLOCK) ? location : 0;
   all->path_count = 0;
   for (int i = 0; i < all->acquired_count; ++i) {

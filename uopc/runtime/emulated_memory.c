@@ -6,7 +6,7 @@ static AccessTable* table_of(EmuRun* run, const EmuMemory* m) {
 }
 
 static int is_foreign(const EmuRun* run, Access access) {
-  return access.block && access.block != run->block.writer;
+  return access.block && access.block != run->blocks->writer;
 }
 
 /* The clocks of one block say nothing of another one: between blocks, and of atomics, fences do. */
@@ -30,7 +30,7 @@ static Access last_write(const EmuMemory* m, long long granule) {
 }
 
 static unsigned block_for(const EmuRun* run, const EmuMemory* m) {
-  return m->info->space == EMU_GLOBAL ? run->block.writer : 0;
+  return m->info->space == EMU_GLOBAL ? run->blocks->writer : 0;
 }
 
 /* ---- bounds, alignment */
@@ -234,7 +234,7 @@ static void write_granule(EmuRun* run, const Observer* by, EmuMemory* m, long lo
   if (run->fencing && !m->reads) forget_list(run, m, granule, READS | ATOMICS);
   if (earlier.stamp && other_bits) remember_past(run, m, granule, earlier, several);
   m->writes[granule] = stamp;
-  if (m->write_blocks) m->write_blocks[granule] = run->block.writer;
+  if (m->write_blocks) m->write_blocks[granule] = run->blocks->writer;
   if (!both) return;
   list = accesses_of(table_of(run, m), m->number, granule, 1);
   if (!several) remember_access(list, earlier);

@@ -1,7 +1,8 @@
 /* What the files of the emulator's runtime share.  Kernels see emulated.h alone.
  *
  * Happens-before is kept in vector clocks.  A clock vector has one entry a slot, and there are six
- * kinds of slots for each warp, one for each warpgroup's MMAs and one for each mbarrier:
+ * kinds of slots for each warp (the first alone where no engine works), one for each warpgroup's
+ * MMAs and one for each mbarrier:
  *
  *   THREAD         what the warp's lanes have done up to its last full meeting or release
  *   FENCED         ... of that, what lies before a FENCE(PROXY_ASYNC) of the lane that did it
@@ -19,6 +20,9 @@
  *   BEHIND_FENCE         ... of that, what lies before a fence that is known
  *   BEHIND_DEVICE_FENCE  ... before a FENCE(DEVICE)
  *   BEHIND_BOTH          ... before a FENCE(DEVICE) that lies before a fence of either scope
+ *
+ * The blocks of a cluster run together: their warps are numbered on, each with slots of its own; each
+ * block has memories of its own but for GLOBAL and CLUSTER ones.
  */
 #ifndef UOPC_EMULATED_RUNTIME_H
 #define UOPC_EMULATED_RUNTIME_H
@@ -52,7 +56,8 @@ enum FaultKind {
   UNWRITTEN,
   INDEX_OVERFLOW,
   ASSERTION,
-  COPY
+  COPY,
+  CLUSTER
 };
 enum {
   MBARRIER_NOT_INITIALISED = 1,
@@ -64,9 +69,16 @@ enum {
   MBARRIER_EARLY_ARRIVAL
 };
 enum { ACCUMULATOR_NOT_FENCED = 1, ACCUMULATOR_IN_FLIGHT };
+enum { CLUSTER_NOT_STARTED = 1, CLUSTER_ENDED, CLUSTER_NOT_ARRIVED, CLUSTER_ARRIVED_TWICE };
 enum { COPY_SEVERAL_LANES = 1, COPY_DESTINATION, COPY_COORDINATE };
-enum { WAITS_FOR_BLOCK = 1, WAITS_FOR_NAMED, WAITS_FOR_MBARRIER, WAITS_FOR_GROUP };
-enum Agent { BY_THREAD, BY_CP_ASYNC, BY_BULK, BY_WGMMA, BY_MBARRIER, BY_ATOMIC };
+enum {
+  WAITS_FOR_BLOCK = 1,
+  WAITS_FOR_NAMED,
+  WAITS_FOR_MBARRIER,
+  WAITS_FOR_GROUP,
+  WAITS_FOR_CLUSTER
+};
+enum Agent { BY_THREAD, BY_CP_ASYNC, BY_BULK, BY_WGMMA, BY_MBARRIER, BY_ATOMIC, BY_SENDER };
 enum { EVENT_VALUE, EVENT_ACCESS, EVENT_EFFECT, EVENT_PRINT };
 
 enum { MOST_DETAILS = 5 };
@@ -101,7 +113,11 @@ typedef struct {
 
 /* ---- slots */
 enum { OF_THREAD, OF_FENCED, OF_COPIES, OF_COPIES_FENCED, OF_BULK_READ, OF_BULK_WRITE, KINDS };
-enum { MOST_SLOTS = 1 << EMU_SLOT_BITS, MOST_WARPS = 32, MOST_NAMED = 16, MOST_GROUPS = 1024 };
+enum { MOST_SLOTS = 1 << EMU_SLOT_BITS, MOST_NAMED = 16, MOST_GROUPS = 1024 };
+enum { MOST_CLUSTER = 16, MOST_WARPS = 32 * MOST_CLUSTER };
+/* Barriers by number: 0 the block's, then named ones; in a kernel of clusters 0 is that of its
+ * first block, then come the cluster's and those of its other blocks. */
+enum { BARRIER_OF_CLUSTER = MOST_NAMED, MOST_BARRIERS = MOST_NAMED + MOST_CLUSTER };
 
 enum { KNOWN, BEHIND_FENCE, BEHIND_DEVICE_FENCE, BEHIND_BOTH, LAYERS };
 
@@ -161,6 +177,7 @@ typedef struct {
   EmuStamp load;      /* that copy */
   EmuStamp by;        /* its initialisation */
   EmuStamp fenced;    /* the fence of the lane that initialised it */
+  int announced;      /* by an arrival for this generation of the cluster's barrier, plus 1 */
   EmuStamp early;     /* an arrival that another order may count for an earlier phase */
   unsigned early_phase; /* that of this order */
   unsigned* gathered; /* clocks of those that have arrived */
@@ -238,12 +255,13 @@ typedef struct {
 typedef struct Fencing Fencing; /* what fences and atomics order */
 
 typedef struct EmuRun {
-  EmuBlock block; /* first: a pointer to it is one to the run */
+  EmuBlock blocks[MOST_CLUSTER]; /* that run together: one, or a cluster by rank */
   const EmuKernel* kernel;
   Request* request;
   int checked, stopped, code;
-  int number; /* of the block */
-  int warps;
+  int number;  /* of the (first) block */
+  int cluster; /* how many blocks run together */
+  int warps;   /* of all of them */
   EmuWarp* warp[MOST_WARPS];
   EmuView* views[MOST_WARPS]; /* room for those of each warp */
   unsigned char* states;
@@ -255,7 +273,9 @@ typedef struct EmuRun {
   int several_writes; /* a slot that nobody knows: stamps in it stand for a list of equal writes */
   short* elected;     /* [kind][warp][lane]: its slot, 0 for none */
   Elected* elects;    /* by elected slot: whose it is */
-  Barrier barriers[MOST_NAMED];
+  unsigned char* parts; /* of a cluster: what `cluster` of its blocks says */
+  Barrier barriers[MOST_BARRIERS];
+  int barrier_count;
   Mbarrier* mbarriers;
   Fencing* fencing; /* NULL: no fence orders anything */
   unsigned* clocks; /* all vectors of warps, barriers and mbarriers */
@@ -270,7 +290,14 @@ typedef struct EmuRun {
   long long queued;
 } EmuRun;
 
-static inline EmuRun* run_of(const EmuWarp* W) { return (EmuRun*)W->block; }
+static inline EmuRun* run_of(const EmuWarp* W) { return W->block->run; }
+static inline int warps_of_block(const EmuRun* run) { return run->warps / run->cluster; }
+static inline int mbarriers_of(const EmuRun* run) { return run->cluster * run->kernel->mbarriers; }
+static inline int rank_of(const EmuRun* run, int warp) { return warp / warps_of_block(run); }
+/* Of the kernel: the blocks of a cluster have copies of a SHARED memory, numbered on. */
+static inline int memory_number(const EmuRun* run, int number) {
+  return number < 0 ? number : number % run->kernel->memory_count;
+}
 
 /* ---- emulated_clocks.c */
 int slot_of(const EmuRun* run, int kind, int warp);
@@ -321,9 +348,19 @@ int inside(EmuRun* run, const Observer* by, const EmuMemory* m, long long at, lo
            int align);
 
 /* ---- emulated_barriers.c */
+/* What a warp arrives at: a barrier by number, what it waits for there, how many warps meet.
+ * starts: it tells of nothing but that its block has started. */
+typedef struct {
+  int number, what, warps, starts;
+} Meeting;
+void arrive(EmuWarp* W, unsigned mask, int place, Meeting at);
 Mbarrier* usable_mbarrier(EmuWarp* W, unsigned mask, int place, int memory, long long index);
+Mbarrier* mbarrier_of(EmuWarp* W, unsigned mask, int place, int memory, long long index, int rank);
 void complete_phase(EmuRun* run, Mbarrier* barrier);
 void fence_initialised(EmuWarp* W, unsigned mask);
+
+/* ---- emulated_clusters.c */
+void all_blocks_were_there(EmuRun* run);
 
 /* ---- emulated_engines.c */
 void issue(EmuWarp* W, Operation op);

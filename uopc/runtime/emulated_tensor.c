@@ -43,7 +43,7 @@ void emu_ldmatrix(EmuWarp* W, unsigned mask, int place, unsigned* registers, lon
   EmuRun* run = run_of(W);
   by_the_whole_warp(W, mask, place);
   if (row_places(W, place, &run->memories[memory], at, tiles, rows, NULL))
-    tc_ldmatrix(registers, stride, run->block.shared, rows, tiles, transposed);
+    tc_ldmatrix(registers, stride, run->blocks->shared, rows, tiles, transposed);
 }
 
 void emu_stmatrix(EmuWarp* W, unsigned mask, int place, const unsigned* registers, long stride,
@@ -54,7 +54,7 @@ void emu_stmatrix(EmuWarp* W, unsigned mask, int place, const unsigned* register
   EmuRun* run = run_of(W);
   by_the_whole_warp(W, mask, place);
   if (row_places(W, place, &run->memories[memory], at, tiles, rows, unknown))
-    tc_stmatrix(run->block.shared, rows, registers, stride, tiles, transposed);
+    tc_stmatrix(run->blocks->shared, rows, registers, stride, tiles, transposed);
 }
 
 /* ---- mma.sync */
@@ -138,8 +138,8 @@ void execute_mma(EmuRun* run, Operation* op) {
       run, op, b,
       tc_operand_pieces(op->b_descriptor, 0, atom->n, atom->k, size, op->b_transposed, b));
   if (fits)
-    tc_wgmma(atom, op->accumulator, op->accumulator_stride, op->a, op->a_stride, run->block.shared,
-             a, op->a_transposed, b, op->b_transposed, op->keep);
+    tc_wgmma(atom, op->accumulator, op->accumulator_stride, op->a, op->a_stride,
+             run->blocks->shared, a, op->a_transposed, b, op->b_transposed, op->keep);
   run->warp[op->warp]->groups->mmas_done = op->number;
 }
 

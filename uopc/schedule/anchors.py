@@ -121,7 +121,7 @@ class Anchors:
         op = u.op
         if op is Ops.REDUCE:
             return Kind.PRODUCT if self.is_product(u) else Kind.REDUCTION
-        if op is Ops.SCATTER or (op is Ops.ITEM and u.src[0].op is Ops.REDUCE):
+        if op in (Ops.SCAN, Ops.SCATTER) or (op is Ops.ITEM and u.src[0].op is Ops.REDUCE):
             return Kind.REDUCTION
         if op is Ops.ASSIGN or u in self.roots:
             return Kind.VALUE
@@ -219,7 +219,7 @@ class Anchors:
     def starts(self, v: UOp) -> list[Leaf]:
         """The nodes at which the body of an anchor starts, with their indices."""
         at = own(self.domain(v))
-        if v.op is Ops.REDUCE:
+        if v.op in (Ops.REDUCE, Ops.SCAN):
             return [(v.src[0], at)]
         if v.op is Ops.ITEM and v.src[0].op is Ops.REDUCE:
             return [(s, at) for s in v.src[0].src[0].src]
@@ -293,7 +293,10 @@ def cost(u: UOp) -> int:
 
 def _is_late(v: UOp) -> bool:
     """May v wait for what does not need it?"""
-    return v.op is Ops.ASSIGN or (v.op is Ops.REDUCE and v.src[0].op is Ops.REDUCE)
+    if v.op is not Ops.REDUCE:
+        return v.op is Ops.ASSIGN
+    x = v.src[0]
+    return (x.src[0] if x.op is Ops.PERMUTE else x).op is Ops.REDUCE
 
 
 def _factors(u: UOp) -> Leaf:

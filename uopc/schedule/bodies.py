@@ -165,13 +165,15 @@ class BodyMaker:
 def name_of(body: KernelBody, has_product: bool) -> str:
     """What a kernel is called: what it does, and over which sizes."""
     ops = {u.op for u in toposort(*[o.value for o in body.outputs])}
-    reduces = [u for u in toposort(*[o.value for o in body.outputs]) if u.op is Ops.REDUCE]
+    values = toposort(*[o.value for o in body.outputs])
+    reduces = [u for u in values if u.op in (Ops.REDUCE, Ops.SCAN)]
     if has_product:
         verb = "product"
     elif Ops.SCATTER in ops:
         verb = "scatter"
     elif reduces:
-        verb = "_".join(dict.fromkeys(str(u.arg.combine).lower() for u in reduces))
+        scan = {Ops.SCAN: "cum", Ops.REDUCE: ""}
+        verb = "_".join(dict.fromkeys(scan[u.op] + str(u.arg.combine).lower() for u in reduces))
     elif Ops.GATHER in ops:
         verb = "gather"
     else:

@@ -46,6 +46,7 @@ class Group(Placed):
     fast: int | None = None
     fast_bytes: int = 0
     pinned: set[int] = field(default_factory=set)  # axes that must stay in the grid
+    scanned: dict[int, bool] = field(default_factory=dict)  # axes that are scanned: backwards?
 
     def unify(self, x: int, y: int) -> bool:
         """Make two inner axes one, called x, where no member has both.  Was that possible?"""
@@ -60,6 +61,8 @@ class Group(Placed):
             self.pinned = {x if k == y else k for k in self.pinned}
         if self.fast == y:
             self.fast = x
+        if y in self.scanned:
+            self.scanned[x] = self.scanned.pop(y)
         return True
 
 
@@ -186,12 +189,16 @@ class Grouping:
         domain = known.domain(v)
         axes = [NONE if n == 1 else next(self._axis) for n in domain]
         grid = {axes[j]: n for j, n in enumerate(v.shape) if n > 1}
+        scanned: dict[int, bool] = {}
+        if v.op is Ops.SCAN and axes[-1] != NONE:
+            del grid[axes[-1]]
+            scanned[axes[-1]] = v.arg.reverse
         leaves: dict[UOp, int] = {}
         for leaf, at in known.leaves(v):
             leaves[leaf] = max(leaves.get(leaf, 0), known.bytes_read(leaf, at, domain))
         product = known.kind[v] is Kind.PRODUCT
         total = prod(domain)
-        g = Group([v], {v: axes}, grid, leaves, has_product=product)
+        g = Group([v], {v: axes}, grid, leaves, has_product=product, scanned=scanned)
         g.work, g.macs = (0, total) if product else (total, 0)
         big = max(
             (p for p in known.leaves(v) if known.size[p[0]] > 1),
@@ -206,6 +213,22 @@ class Grouping:
         return g
 
     # ---- two groups
+    def _scans_apart(self, a: Group, b: Group, pairs: _Pairs, grid: dict[int, int]) -> str:
+        """A block goes along one axis step by step, in one direction, and along no other axis:
+        loops inside of a step would have to remember one step for each of their turns."""
+        if not a.scanned and not b.scanned:
+            return ""
+        name = pairs.back
+        theirs = {name.get(y, y): way for y, way in b.scanned.items()}
+        scanned = a.scanned | theirs
+        if len(scanned) > 1 or a.scanned.items() | theirs.items() > scanned.items():
+            return "scans along two axes or in two directions"
+        inner = {x for axes in a.axes.values() for x in axes if x not in grid}
+        inner |= {name.get(y, y) for axes in b.axes.values() for y in axes} - grid.keys()
+        if a.has_product or b.has_product or inner - scanned.keys() - {NONE}:
+            return "a scan shares its kernel with its own axis alone"
+        return ""
+
     def _merge(self, a: Group, b: Group, via: UOp | None, shared: tuple[UOp, UOp] | None) -> None:
         reason = self._try(a, b, shared)
         if reason:
@@ -244,6 +267,8 @@ class Grouping:
         self._share_more(a, b, pairs)
         grid = {x: y for x, y in pairs.forward.items() if x in a.grid and y in b.grid}
         back = {y: x for x, y in grid.items()}
+        if why := self._scans_apart(a, b, pairs, grid):
+            return why
         if why := self._too_narrow(a, b, grid, bool(accesses)):
             self._note_column_sum(a, b, pairs)
             return why
@@ -314,6 +339,8 @@ class Grouping:
         blocks = prod(a.grid[x] for x in grid)
         lost_a = prod(n for x, n in a.grid.items() if x not in grid)
         lost_b = prod(n for y, n in b.grid.items() if y not in set(grid.values()))
+        if (a.scanned or b.scanned) and not any(_reduces(m) for m in (*a.members, *b.members)):
+            lost_a = lost_b = 1  # what falls out is scanned, and split over blocks where that pays
         product = a.has_product or b.has_product
         fast = self._fast(a, b, {y: x for x, y in grid.items()})
         if fast in grid and not product:
@@ -383,6 +410,7 @@ class Grouping:
         for x in accesses:
             if self.anchors.kind[x.value] is not Kind.VALUE:
                 axes = [k for k in x.of.axes[x.value][: len(x.value.shape)] if k != NONE]
+                axes = [k for k in axes if k not in x.of.scanned]  # known step by step
                 kept = kept_a if x.of is a else kept_b
                 need |= {k for k in axes if k not in kept}
         return "a native kernel holds no tile of a reduced value" if need else ""
@@ -441,6 +469,7 @@ class Grouping:
             a.axes[m] = [name.get(x, x) for x in b.axes[m]]
             self.of[m] = a
         a.pinned |= {name.get(x, x) for x in b.pinned}
+        a.scanned |= {name.get(x, x): way for x, way in b.scanned.items()}
         a.members = sorted(a.members + b.members, key=rank.__getitem__)
         a.grid = {x: n for x, n in a.grid.items() if x in grid}
         for leaf, n in b.leaves.items():
@@ -452,4 +481,10 @@ class Grouping:
             for leaf, _ in self.anchors.leaves(m):
                 if self.of.get(leaf) is a and kind[leaf] is not Kind.VALUE:
                     a.pinned |= {x for x in a.axes[leaf][: len(leaf.shape)] if x != NONE}
+        a.pinned -= a.scanned.keys()
         self.order.contract(a, b, later)
+
+
+def _reduces(v: UOp) -> bool:
+    """Is an anchor a reduction that closes axes?"""
+    return v.op in (Ops.REDUCE, Ops.SCATTER, Ops.ITEM)

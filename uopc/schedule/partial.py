@@ -4,11 +4,12 @@ Here because: grouping has found sums over the very rows that another kernel spr
 (the gradients of a layer norm's scale and shift beside that of its input).  As they are they would
 read everything again.
 Before: REDUCE(ADD) of x (D, R) over R
-After:  REDUCE(ADD) over P of REDUCE(ADD) over R / P of x (D, P, R / P)
+After:  REDUCE(ADD) over P of a view (D, P) of REDUCE(ADD) over R / P of x (P, D, R / P)
 
 The inner sum now varies along P, as the rows do once refinement has split them too: both share a
-kernel whose blocks take R / P rows each, and a small second one adds P partial sums.  P follows
-from the size and the target alone, and so does the order of the sum.
+kernel whose blocks take R / P rows each, and a small second one adds P partial sums.  The parts are
+rows of D elements: each block writes a row as it has read them, lane beside lane.  P follows from
+the size and the target alone, and so does the order of the sum.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def with_partial_sums(
 
 def parts_of(rows: int, limits: Limits) -> int | None:
     """Into how many parts a sum over rows is cut: a divisor that fills the machine."""
-    for parts in range(limits.parts, limits.blocks - 1, -1):
+    for parts in range(limits.blocks, limits.parts + 1):
         if rows % parts == 0 and rows // parts > 1:
             return parts
     return None
@@ -50,5 +51,7 @@ def _in_two_steps(v: UOp, limits: Limits) -> UOp:
     if parts is None:
         return v
     wide = x.cast(dtypes.f32) if v.dtype in NARROW_FLOATS else x  # rounded once, after the last sum
-    first = wide.reshape((*v.shape, parts, rows // parts)).reduce(Combine.ADD)
-    return inherit(inherit(first, v).reduce(Combine.ADD).cast(v.dtype), v)
+    n = len(v.shape)
+    by_part = wide.reshape((*v.shape, parts, rows // parts)).permute((n, *range(n), n + 1))
+    first = inherit(by_part.reduce(Combine.ADD), v).permute((*range(1, n + 1), 0))
+    return inherit(first.reduce(Combine.ADD).cast(v.dtype), v)

@@ -121,7 +121,7 @@ def _same_axes(u: UOp, first: dict[UOp, Axis]) -> Iterable[tuple[Axis, Axis]]:
 
 
 def _fixed_axes(u: UOp, first: dict[UOp, Axis]) -> Iterable[Axis]:
-    """Axes whose elements are addressed by a window, backwards or by a value."""
+    """Axes whose elements are addressed by a window, backwards or by a value, or are scanned."""
     op, mine = u.op, first[u]
     if op in (Ops.PAD, Ops.SHRINK):
         x = first[u.src[0]]
@@ -130,6 +130,8 @@ def _fixed_axes(u: UOp, first: dict[UOp, Axis]) -> Iterable[Axis]:
                 yield from (mine + i, x + i)
     elif op is Ops.FLIP:
         yield from (mine + i for i in u.arg)
+    elif op is Ops.SCAN:  # it goes along one axis
+        yield mine + len(u.shape) - 1
     elif op is Ops.GATHER:
         x = first[u.src[0]]
         yield from (x + i for i, d in enumerate(u.arg.dims) if d < 0)

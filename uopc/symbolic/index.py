@@ -29,7 +29,7 @@ _RANK = {
     AxisType.REDUCE: 2,
     AxisType.UPCAST: 3,
 }
-_DIGIT = {"t": 1, "v": 1}
+_DIGIT = {"t": 1, "v": 1, "s": 2, "i": 3}
 
 
 def rank(r: UOp) -> tuple[int, int, int, int]:

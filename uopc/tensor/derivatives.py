@@ -13,6 +13,7 @@ The rules are those of calculus where it has an answer.  Elsewhere:
   takes it, so relu has derivative 0 at 0.  An array of equal numbers is an array: whether it is in
   memory yet makes no difference.  Where one of them is NaN both get g.
 - REDUCE MAX and MIN share g evenly among all elements that are the extreme.
+- SCAN MAX and MIN give what comes to an element to the last extreme up to it, as torch does.
 - ITEM 0 of an argmax gives all of g to the element that was taken.
 - rounding, comparisons, integers and bits have none.
 - WHERE gives 0 to the branch that was not taken; but 0 * inf below that branch is NaN, as IEEE 754
@@ -28,6 +29,7 @@ from typing import TypeAlias
 
 from uopc.dtype import DType, dtypes
 from uopc.tensor.curves import slope
+from uopc.tensor.recurrence import of_scan
 from uopc.uop.node import UOp, prod, tuple_of
 from uopc.uop.ops import Combine, Ops
 
@@ -266,6 +268,7 @@ DERIVATIVES: dict[Ops, tuple[Partial | None, ...]] = {
     Ops.PAD: (_of_pad, _of_padding),
     Ops.FLIP: (lambda u, g: g.flip(u.arg),),
     Ops.REDUCE: (_of_reduce,),
+    Ops.SCAN: (of_scan,),
     Ops.ITEM: (_of_item,),
     Ops.GATHER: (_of_gather,),
     Ops.SCATTER: (lambda u, g: g.gather(u.arg.dims, *u.src[1:]),),

@@ -563,7 +563,7 @@ class Elementwise(Base):
             raise UsageError(
                 f"gelu at {here()}: approximate is 'none' or 'tanh', got {approximate!r}"
             )
-        return _unary(self, _in_f32(_gelu if approximate == "none" else _gelu_by_tanh))
+        return _unary(self, _gelu if approximate == "none" else _in_f32(_gelu_by_tanh))
 
     def elu(self, alpha: float = 1.0) -> Self:
         """self where it is positive, else alpha * (exp(self) - 1)."""
@@ -610,6 +610,8 @@ def _log10(u: UOp) -> UOp:
 
 def _gelu(u: UOp) -> UOp:
     """-20 and below are 0, so that -inf is."""
+    if u.dtype.is_float and u.dtype.bits < 32:
+        return curve("narrow_gelu", u)
     return u.maximum(-20.0) * ((u * math.sqrt(0.5)).erf() + 1.0) * 0.5
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from uopc.compiled import Kernel, Step
-from uopc.dtype import dtypes
+from uopc.dtype import DType, dtypes
 from uopc.kernel import KernelBody
 from uopc.passes.segments import USUAL_LENGTH, Segmented
 from uopc.pipeline import compile_kernel, compile_segments
@@ -118,6 +118,8 @@ class _One:
         kernel, self.launchers = _loaded(launch.body, launch.name, device)
         self.device = device
         self.partials = [(p.arg.slot, p.dtype, prod(p.arg.shape)) for p in kernel.partials]
+        self.counters = kernel.counters
+        self._zero: dict[int, Buffer] = {}  # counters, which every launch leaves as it found them
 
     def prepare(self, buffers: Sequence[list[Buffer]]) -> None:
         """Add the memory of values between the steps."""
@@ -126,12 +128,23 @@ class _One:
             last = max(slot for slot, _, _ in self.partials)
             mine += [mine[0]] * (last + 1 - len(mine))
             for slot, dtype, size in self.partials:
-                mine[slot] = Buffer(self.device, dtype, size)
+                mine[slot] = self._partial(slot, dtype, size)
+
+    def _partial(self, slot: int, dtype: DType, size: int) -> Buffer:
+        if slot not in self.counters:
+            return Buffer(self.device, dtype, size)
+        if slot not in self._zero:
+            self._zero[slot] = Buffer(self.device, dtype, size).zero()
+        return self._zero[slot]
 
     def run(self, buffers: Sequence[list[Buffer]], listener: Listener | None) -> None:
         (mine,) = buffers
         for launcher in self.launchers:
-            launcher(mine)
+            try:
+                launcher(mine)
+            except BaseException:
+                self._zero.clear()  # what it counted, nobody knows
+                raise
             if listener is not None:
                 written = [mine[p.slot] for p in launcher.source.params if p.written]
                 listener(launcher, mine, mine, written)

@@ -14,15 +14,10 @@ from typing import Self
 from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
 from uopc.tensor.base import Base, axes_of, axis_of, wrap
-from uopc.tensor.movement import Axes, insert_axis, move_axes, narrow, pad_axis, positions
+from uopc.tensor.movement import Axes, move_axes, positions
 from uopc.tensor.promote import DEFAULT_FLOAT
-from uopc.uop.combine import identity
-from uopc.uop.node import Shape, UOp, alu, here, prod
-from uopc.uop.ops import Combine, Ops
-
-#: elements that a running sum adds one by one: longer axes are cut into blocks of so many, whose
-#: totals are run over in the same way, but up to MANY of them at once, which saves a kernel
-BLOCK, MANY = 64, 512
+from uopc.uop.node import Shape, UOp, here, prod
+from uopc.uop.ops import Ops
 
 
 # ---- graphs
@@ -119,10 +114,14 @@ def logsumexp_of(u: UOp, axes: Sequence[int], keepdim: bool = False) -> UOp:
 
 
 def softmax_of(u: UOp, axes: Sequence[int]) -> UOp:
-    """exp(x) / sum(exp(x)), in f32 or f64, the maximum taken out."""
+    """exp(x) / sum(exp(x)), in f32 or f64, the maximum taken out.
+
+    Times the reciprocal of the sum: of an f32, that is off by one unit in the last place at most,
+    less than exp is, and one quotient a row costs nothing.
+    """
     x = wide(u)
     e = (x - largest(x, axes)).exp()
-    return e / reduced(e, Ops.ADD, axes, keepdim=True).expand(x.shape)
+    return e * (1.0 / reduced(e, Ops.ADD, axes, keepdim=True)).expand(x.shape)
 
 
 def log_softmax_of(u: UOp, axes: Sequence[int]) -> UOp:
@@ -142,44 +141,18 @@ def position_of(u: UOp, axis: int | None, keepdim: bool, largest: bool) -> UOp:
 
 
 def running(u: UOp, op: Ops, axis: int) -> UOp:
-    """Element i is the ADD or MUL of elements 0 to i along an axis; narrow floats in f32.
-
-    Within blocks of BLOCK elements every element adds up its own predecessors; the totals of the
-    blocks are run over in the same way, and each block then adds the total of those before it.  So
-    n elements take about BLOCK * n additions in a few levels, and no sum is longer than MANY.
-    Later elements are left out by a choice, not by a factor 0: a NaN spoils what comes after it
-    and nothing before.
-    """
+    """Element i is the ADD, MUL, MAX or MIN of elements 0 to i along an axis; narrow floats are
+    added and multiplied in f32."""
     last = len(u.shape) - 1
-    x = move_axes(wide(u) if u.dtype.is_float else u, (axis,), (last,))
-    (nothing,) = identity(Combine[op.name], (x.dtype,))
-    levels: list[tuple[UOp, int]] = []
-    while (n := x.shape[last]) > (MANY if levels else BLOCK):
-        blocks = -(-n // BLOCK)
-        full = pad_axis(x, last, 0, blocks * BLOCK - n, nothing)
-        levels.append((full.reshape((*x.shape[:last], blocks, BLOCK)), n))
-        x = levels[-1][0].reduce(op)
-    sums = _prefixes(insert_axis(x, last), n, op, nothing)
-    for cut, n in reversed(levels):
-        before = pad_axis(narrow(sums, last, 0, cut.shape[last] - 1), last, 1, 0, nothing)
-        sums = alu(op, _everywhere(before, last, BLOCK, n), _prefixes(cut, n, op, nothing))
-    return move_axes(sums.cast(u.dtype), (last,), (axis,))
+    x = wide(u) if u.dtype.storage else u
+    return move_axes(move_axes(x, (axis,), (last,)).scan(op), (last,), (axis,)).cast(u.dtype)
 
 
-def _prefixes(blocks: UOp, n: int, op: Ops, nothing: UOp) -> UOp:
-    """Each of n elements (..., blocks, size) with those before it in its block, one by one."""
-    *lead, _, size = blocks.shape
-    axis = len(lead)
-    seen = _everywhere(blocks, axis, size, n)
-    place = positions(seen.shape, axis) % max(size, 1)
-    return (place < positions(seen.shape, axis + 1)).where(nothing, seen).reduce(op)
-
-
-def _everywhere(blocks: UOp, axis: int, size: int, n: int) -> UOp:
-    """The value of each block at all of its `size` elements, of which there are n together."""
-    many = insert_axis(blocks, axis + 1, size)
-    shape = (*blocks.shape[:axis], blocks.shape[axis] * size, *blocks.shape[axis + 1 :])
-    return narrow(many.reshape(shape), axis, 0, n)
+def record_positions(u: UOp, extremes: UOp, axis: int) -> UOp:
+    """Where the last of the extremes so far is, i64; of NaNs, which stay, the last one too."""
+    nan = u.ne(u) if u.dtype.is_float else UOp.const(False, shape=u.shape)
+    found = (u.eq(extremes) | nan).where(positions(u.shape, axis), 0)
+    return running(found, Ops.MAX, axis)
 
 
 # ---- methods
@@ -360,11 +333,33 @@ class Reductions(Base):
         """Element i is the product of elements 0 to i along an axis, as in `cumsum`."""
         return self._running("cumprod", Ops.MUL, axis, dtype)
 
+    def cummax(self, axis: int | None = None) -> tuple[Self, Self]:
+        """(the largest of elements 0 to i along an axis, where the last of them is, i64).
+
+        NaN wins and stays.  Gradients go to the elements that were found.  axis: as in `cumsum`.
+        """
+        return self._record("cummax", Ops.MAX, axis)
+
+    def cummin(self, axis: int | None = None) -> tuple[Self, Self]:
+        """(the smallest of elements 0 to i along an axis, where the last of them is, i64); NaN
+        wins and stays."""
+        return self._record("cummin", Ops.MIN, axis)
+
     def _running(self, what: str, op: Ops, axis: int | None, dtype: DType | None) -> Self:
+        u = self._u.cast(dtype or sum_dtype(self.dtype))
+        return wrap(running(u, op, self._only(what, axis)), self)
+
+    def _record(self, what: str, op: Ops, axis: int | None) -> tuple[Self, Self]:
+        along = self._only(what, axis)
+        found = running(self._u, op, along)
+        where = record_positions(self._u, found, along).cast(dtypes.i64)
+        return wrap(found, self), wrap(where, self)
+
+    def _only(self, what: str, axis: int | None) -> int:
+        """The axis; the only one where it is left out."""
         if axis is None and self.ndim != 1:
             raise UsageError(f"{what} at {here()}: along which axis of shape {self.shape}?")
-        u = self._u.cast(dtype or sum_dtype(self.dtype))
-        return wrap(running(u, op, axis_of(axis or 0, self.ndim, what)), self)
+        return axis_of(axis or 0, self.ndim, what)
 
     def _some(self, what: str, axes: tuple[int, ...]) -> tuple[int, ...]:
         """axes, along which there is an element.  Raises UsageError where there is none."""

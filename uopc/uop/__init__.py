@@ -1,6 +1,17 @@
 """The IR: nodes, their vocabulary and facts.  Start with `ops`, then `node`."""
 
-from uopc.uop.node import UOp, alu, buffer, memory, prod, range_, sink, toposort, where_from
+from uopc.uop.node import (
+    UOp,
+    alu,
+    buffer,
+    memory,
+    prod,
+    range_,
+    rank_,
+    sink,
+    toposort,
+    where_from,
+)
 from uopc.uop.ops import (
     AccessArg,
     AxisType,
@@ -35,6 +46,7 @@ __all__ = [
     "memory",
     "prod",
     "range_",
+    "rank_",
     "sink",
     "toposort",
     "where_from",

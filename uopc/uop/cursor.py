@@ -107,6 +107,23 @@ class Cursor:
     def named_barrier(self, number: UOp, threads: int) -> UOp:
         return self.do(Ops.BARRIER, number, arg=BarrierArg(BarrierScope.NAMED, threads))
 
+    def cluster_barrier(self) -> UOp:
+        """All threads of the blocks of a cluster meet."""
+        return self.do(Ops.BARRIER, arg=BarrierArg(BarrierScope.CLUSTER))
+
+    def cluster_arrive(self) -> UOp:
+        """This block has started; `cluster_wait` is to follow."""
+        return self.do(Ops.BARRIER, arg=BarrierArg(BarrierScope.CLUSTER_ARRIVE))
+
+    def cluster_wait(self) -> UOp:
+        """All blocks of the cluster have started."""
+        return self.do(Ops.BARRIER, arg=BarrierArg(BarrierScope.CLUSTER_WAIT))
+
+    def send(self, to: UOp, value: UOp, mbarrier: UOp, gate: UOp | None = None) -> UOp:
+        """A value into CLUSTER memory; the mbarrier of the block that holds it counts its bytes."""
+        more = () if gate is None else (gate,)
+        return self.do(Ops.COPY, to, value, mbarrier, *more, arg=CopyArg(Engine.CLUSTER))
+
     # ---- asynchronous work
     def copy_async(self, to: UOp, source: UOp, width: int = 1, gate: UOp | None = None) -> UOp:
         """cp.async of `width` elements; zeros where the gate is false."""

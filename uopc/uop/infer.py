@@ -27,6 +27,7 @@ from uopc.uop.ops import (
     PrintArg,
     RangeArg,
     ReduceArg,
+    ScanArg,
     ScatterArg,
     ShuffleArg,
     ShuffleMode,
@@ -507,6 +508,22 @@ def _reduce(src: tuple[UOp, ...], arg: ReduceArg) -> Inferred:
     return x.dtype, x.shape
 
 
+def _scan(src: tuple[UOp, ...], arg: ScanArg) -> Inferred:
+    x, *more = src
+    if arg.combine not in (Combine.ADD, Combine.MUL, Combine.MAX, Combine.MIN):
+        raise _fail("SCAN", f"{arg.combine!r} is not scanned; ADD, MUL, MAX and MIN are")
+    sums = arg.combine in (Combine.ADD, Combine.MUL)
+    if x.dtype.storage or x.dtype is dtypes.void or (sums and x.dtype is dtypes.bool):
+        hint = ": cast to an integer first" if x.dtype is dtypes.bool else ""
+        raise _fail("SCAN", f"{arg.combine!r} is not defined for {x.dtype}{hint}")
+    if not more:
+        if not x.shape:
+            raise _fail("SCAN", "goes along the last axis of x, which has none")
+    elif more[0].dtype is not x.dtype or any(r.op is not Ops.RANGE for r in more[1:]):
+        raise _fail("SCAN", f"wants x, where it starts ({x.dtype}), and the ranges it goes along")
+    return x.dtype, x.shape
+
+
 def _tuple(src: tuple[UOp, ...], arg: Any) -> Inferred:
     return dtypes.void, _same_shape(Ops.TUPLE, src)
 
@@ -568,6 +585,7 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.DETACH: _like_first,
     Ops.CURVE: _like_first,
     Ops.REDUCE: _reduce,
+    Ops.SCAN: _scan,
     Ops.TUPLE: _tuple,
     Ops.ITEM: _item,
     Ops.STAGE: _like_first,

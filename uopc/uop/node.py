@@ -30,6 +30,7 @@ from uopc.uop.ops import (
     ParamArg,
     RangeArg,
     ReduceArg,
+    ScanArg,
     ScatterArg,
     ShuffleArg,
     ShuffleMode,
@@ -358,6 +359,14 @@ class UOp:
             )
         return UOp(Ops.REDUCE, (self,), ReduceArg(combine, n))
 
+    def scan(self, op: Ops | Combine, reverse: bool = False, exclusive: bool = False) -> UOp:
+        """Element i: elements 0 to i of the last axis combined.  Shape kept.
+
+        op: ADD, MUL, MAX or MIN; reverse: elements i to the last; exclusive: without element i.
+        """
+        combine = op if isinstance(op, Combine) else Combine[op.name]
+        return UOp(Ops.SCAN, (self,), ScanArg(combine, reverse, exclusive))
+
     def argmax(self, n: int = 1) -> UOp:
         """Flat position over the last n axes of the first largest element, NaN largest; i32, or i64
         where the positions need it.  Shape (*kept,)."""
@@ -537,6 +546,11 @@ def range_(
     return UOp(Ops.RANGE, (), RangeArg(idx, size, kind, "", 0, start, step))
 
 
+def rank_(size: int, idx: int) -> UOp:
+    """The rank of a block in its cluster of `size` blocks, which are blocks of kernel axis idx."""
+    return UOp(Ops.RANGE, (), RangeArg(idx, size, AxisType.GLOBAL, "c"))
+
+
 def sink(*effects: UOp, launch: LaunchArg | None = None) -> UOp:
     """The kernel that does these effects."""
     return UOp(Ops.SINK, effects, launch)
@@ -628,6 +642,11 @@ def addrspace(u: UOp) -> AddrSpace:
     return space
 
 
+def is_rank(u: UOp) -> bool:
+    """Is this the range that counts the blocks of a cluster?"""
+    return u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL and u.arg.digit == "c"
+
+
 __all__ = [
     "WHOLE_KERNEL",
     "Origin",
@@ -642,9 +661,11 @@ __all__ = [
     "derive",
     "here",
     "inherit",
+    "is_rank",
     "memory",
     "prod",
     "range_",
+    "rank_",
     "sink",
     "toposort",
     "tuple_of",

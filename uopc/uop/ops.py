@@ -75,6 +75,7 @@ class Ops(Word):
     CURVE = auto()  # (value, x...)                str        value; its name says how it follows x
     # reductions and where values live
     REDUCE = auto()  # (x, range...)               ReduceArg
+    SCAN = auto()  # (x[, start, range...])        ScanArg    what is combined so far, at each place
     TUPLE = auto()  # (x...)                                  several values that reduce together
     ITEM = auto()  # (tuple,)                      int
     STAGE = auto()  # (x, write, read, gate, range...)  StageArg
@@ -152,6 +153,9 @@ class ParamArg:
     Slots number a kernel's parameters (GLOBAL), or tell equal allocations apart (SHARED, REG).
     Shape () in GLOBAL is a scalar passed by value.  name: what an allocation holds, for reading.
 
+    CLUSTER memory has shape (blocks of the cluster, elements of each block): block r holds the
+    elements r*shape[1] ... (r+1)*shape[1] - 1.
+
     bundle: the parameter stands for shape[0] memories, wherever they lie, of up to shape[1]
     elements each; SEGMENT picks one.  The kernel is passed a table of their addresses, so that its
     text is the same however many there are and whatever their sizes.
@@ -169,8 +173,11 @@ class ParamArg:
 class RangeArg:
     """A range of `size` values start, start + step, ...: one axis, or one digit of it.
 
+    A GLOBAL range with digit "c" counts the blocks of one cluster (their rank); an UPCAST one, to
+    which of them a value is sent.
     axis is the kernel axis (the position in Opts); digit says which part of a split axis this is
-    ("" before the split: then g k t u l v, or w for a re-read of warps' partial results);
+    ("" before the split: then g c k t u l v, s i p u l v where an axis is scanned (loops, warps,
+    copies, lanes), or w for a re-read of warps' partial results);
     instance tells apart the copies that different loops open.
     """
 
@@ -211,6 +218,21 @@ class ReduceArg:
 
     combine: Combine
     axes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanArg:
+    """Element i of the result is elements 0 to i of x combined, in this order.
+
+    In TENSOR along the last axis of x, whose shape the result has.  Later along ranges, outermost
+    first, that stay free in the result: at an iteration it is `start` with the values of all
+    iterations up to this one.
+    reverse: from the last element down to this one; exclusive: without this one.
+    """
+
+    combine: Combine
+    reverse: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +289,17 @@ class ReportArg:
 
 @dataclass(frozen=True, slots=True)
 class StageArg:
-    """Where a staged value lives: REG per thread or SHARED per block; size in elements per value.
+    """Where a staged value lives: REG per thread, SHARED per block, CLUSTER per cluster; size in
+    elements per value.
 
     exchange: other threads read it, so a barrier stands after the fill (and before the next one).
+    blocks: of a cluster, in whose CLUSTER memory each has an equal part; 1 elsewhere.
     """
 
     space: AddrSpace
     size: int
     exchange: bool = False
+    blocks: int = 1
 
 
 ALL_LANES = 0xFFFFFFFF
@@ -350,11 +375,20 @@ class AtomicArg:
 
 
 class BarrierScope(Word):
-    """BLOCK: all its threads.  WARP: the member lanes.  NAMED: `threads` threads, by number."""
+    """BLOCK: all its threads.  WARP: the member lanes.  NAMED: `threads` threads, by number.
+
+    CLUSTER: all threads of the cluster's blocks; what they did before is seen after it.
+    CLUSTER_ARRIVE, CLUSTER_WAIT: the same in two steps, that a block has started: each thread says
+    so and goes on; then it waits until all have.  It hands nothing over.  Before it no block may
+    touch what another one holds.
+    """
 
     BLOCK = auto()
     WARP = auto()
     NAMED = auto()
+    CLUSTER = auto()
+    CLUSTER_ARRIVE = auto()
+    CLUSTER_WAIT = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,12 +420,13 @@ class Engine(Word):
     """What works on its own after a thread has asked it to.
 
     CP_ASYNC: a thread's 4, 8 or 16 bytes.  BULK: a box, by the tensor memory accelerator.
-    WGMMA: a warpgroup's MMA.
+    WGMMA: a warpgroup's MMA.  CLUSTER: a value on its way into another block's shared memory.
     """
 
     CP_ASYNC = auto()
     BULK = auto()
     WGMMA = auto()
+    CLUSTER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +440,9 @@ class CopyArg:
     at the mbarrier.  One thread asks.
     BULK into GLOBAL: (TENSORMAP, from SHARED INDEX, coordinate...); what lies outside is not
     written.  One thread asks.
+    CLUSTER: (to CLUSTER INDEX, value, mbarrier INDEX[, gate]): one value of 4 or 8 bytes, which
+    count at the mbarrier, of that place, of the block that holds the element (PTX ISA, st.async).
+    Who waits there sees the value: no barrier of the cluster is needed.
     """
 
     engine: Engine
@@ -482,15 +520,21 @@ class LaunchArg:
 
     lanes: axes whose LOCAL digits are threadIdx.x, .y, .z, fastest first; the others follow, last
     axis first.  grid: the same for blockIdx.  blocks_per_sm: second number of the launch bounds, 0
-    leaves it out.  early: loads that wait for nothing are issued first.
+    leaves it out.  early: loads that wait for nothing are issued first.  streaming: what only one
+    block loads it loads once, which a renderer may tell the caches.
     """
 
     lanes: tuple[int, ...] = ()
     grid: tuple[int, ...] = ()
     blocks_per_sm: int = 0
     early: bool = True
+    streaming: bool = False
 
 
+#: barriers of a cluster's blocks
+OF_CLUSTERS = frozenset(
+    (BarrierScope.CLUSTER, BarrierScope.CLUSTER_ARRIVE, BarrierScope.CLUSTER_WAIT)
+)
 COMMUTATIVE = frozenset(
     (Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, Ops.EQ, Ops.NE)
 )

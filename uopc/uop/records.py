@@ -40,6 +40,7 @@ from uopc.uop.ops import (
     ReduceArg,
     ReportArg,
     RoleArg,
+    ScanArg,
     ScatterArg,
     ShuffleArg,
     ShuffleMode,
@@ -56,6 +57,7 @@ _PREFIX = {
     AddrSpace.SHARED: "s",
     AddrSpace.REG: "a",
     AddrSpace.MBARRIER: "b",
+    AddrSpace.CLUSTER: "d",
 }
 _RANGE_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)(?:_([1-9]\d*))?")
 _MEMORY_NAME = re.compile(r"([a-z]+)(0|[1-9]\d*)")
@@ -114,7 +116,8 @@ def range_name(a: RangeArg) -> str:
 
 
 def memory_name(a: ParamArg) -> str:
-    """What it holds, or p GLOBAL, s SHARED, a REG (an array), then the slot: acc3, p0."""
+    """What it holds, or p GLOBAL, s SHARED, a REG (an array), d CLUSTER (distributed), then the
+    slot: acc3, p0."""
     return f"{a.name or _PREFIX[a.addrspace]}{a.slot}"
 
 
@@ -177,7 +180,9 @@ def memory_text(a: ParamArg, name: str) -> str:
 
 
 def parse_memory(text: str, name: str) -> ParamArg:
-    m = re.fullmatch(r"(?:(GLOBAL|SHARED|REG|MBARRIER) )?(BUNDLE )?(\w+\[[^]]*\])(.*)", text)
+    m = re.fullmatch(
+        r"(?:(GLOBAL|SHARED|REG|MBARRIER|CLUSTER) )?(BUNDLE )?(\w+\[[^]]*\])(.*)", text
+    )
     if m is None:
         raise ValueError("a memory reads like SHARED f32[33, 1000]")
     space = AddrSpace[m[1] or "GLOBAL"]
@@ -240,14 +245,15 @@ def _parse_reduce(text: str) -> ReduceArg:
 
 
 def _stage_text(a: StageArg) -> str:
-    return f"{a.space.name} {a.size}" + (" exchange" if a.exchange else "")
+    exchange = " exchange" if a.exchange else ""
+    return f"{a.space.name} {a.size}{exchange}" + (f" blocks={a.blocks}" if a.blocks > 1 else "")
 
 
 def _parse_stage(text: str) -> StageArg:
-    space, size, *exchange = text.split(" ")
-    if exchange not in ([], ["exchange"]):
+    read = re.fullmatch(r"(\w+) (\d+)( exchange)?(?: blocks=(\d+))?", text)
+    if read is None:
         raise ValueError("a STAGE reads like SHARED 8 exchange")
-    return StageArg(AddrSpace[space], int(size), bool(exchange))
+    return StageArg(AddrSpace[read[1]], int(read[2]), bool(read[3]), int(read[4] or 1))
 
 
 def _store_text(a: AccessArg | ReportArg) -> str:
@@ -261,15 +267,18 @@ def _parse_store(text: str) -> AccessArg | ReportArg:
 def _launch_text(a: LaunchArg) -> str:
     parts = [f"{f}={','.join(map(str, v))}" for f, v in (("lanes", a.lanes), ("grid", a.grid)) if v]
     parts += [f"blocks_per_sm={a.blocks_per_sm}"] if a.blocks_per_sm else []
-    return " ".join(parts + ([] if a.early else ["early=no"]))
+    parts += [] if a.early else ["early=no"]
+    return " ".join(parts + (["streaming=yes"] if a.streaming else []))
 
 
 def _parse_launch(text: str) -> LaunchArg:
-    fields = dict(_fields(text, ("lanes", "grid", "blocks_per_sm", "early")))
-    if fields.get("early", "no") != "no":
-        raise ValueError("early is no, or left out")
+    fields = dict(_fields(text, ("lanes", "grid", "blocks_per_sm", "early", "streaming")))
+    for flag, word in (("early", "no"), ("streaming", "yes")):
+        if fields.get(flag, word) != word:
+            raise ValueError(f"{flag} is {word}, or left out")
     lanes, grid = _ints(fields.get("lanes", "")), _ints(fields.get("grid", ""))
-    return LaunchArg(lanes, grid, int(fields.get("blocks_per_sm", 0)), "early" not in fields)
+    blocks = int(fields.get("blocks_per_sm", 0))
+    return LaunchArg(lanes, grid, blocks, "early" not in fields, "streaming" in fields)
 
 
 def _parse_iota(text: str) -> IotaArg:
@@ -384,6 +393,7 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.GATHER: (lambda a: _dims_text(a.dims), lambda t: GatherArg(_dims(t))),
     Ops.SCATTER: (lambda a: f"{_ints_text(a.shape)} <- {_dims_text(a.dims)}", _parse_scatter),
     Ops.REDUCE: (_reduce_text, _parse_reduce),
+    Ops.SCAN: _flat(ScanArg, combine=Combine),
     Ops.ITEM: (str, int),
     Ops.STAGE: (_stage_text, _parse_stage),
     Ops.CAST: (str, dtype_named),

@@ -16,7 +16,7 @@ from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
 from uopc.uop.facts import bounds, free
 from uopc.uop.infer import segment
-from uopc.uop.node import UOp, memory, prod, toposort, where_from
+from uopc.uop.node import UOp, is_rank, memory, prod, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import (
     ELEMENTWISE,
@@ -119,6 +119,7 @@ class _Graph:
         return PARTS.get(u.op, Part.VALUE)
 
 
+_OF_BLOCKS = (AddrSpace.SHARED, AddrSpace.CLUSTER)
 _SHAPED = (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.SEGMENT, Ops.TENSORMAP)
 #: what is done to an element of a bundle's segment
 _IN_SEGMENTS = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
@@ -176,10 +177,12 @@ def _count(want: Operands) -> str:
 
 def _memory_rule(u: UOp, graph: _Graph) -> str | None:
     a: ParamArg = u.arg
-    if a.addrspace is AddrSpace.SHARED and graph.gpu is False:
-        return "native C has no SHARED memory"
+    if a.addrspace in _OF_BLOCKS and graph.gpu is False:
+        return f"native C has no {a.addrspace.name} memory"
+    if a.addrspace is AddrSpace.CLUSTER and len(a.shape) != 2:
+        return f"CLUSTER memory has shape (blocks, elements of each), this has {a.shape}"
     if (u.op is Ops.BUFFER) != (a.addrspace is AddrSpace.GLOBAL):
-        where = "a BUFFER is GLOBAL, an ALLOC is SHARED, REG or MBARRIER"
+        where = "a BUFFER is GLOBAL, an ALLOC is SHARED, CLUSTER, REG or MBARRIER"
         return f"{u.op} in {a.addrspace.name}: {where}"
     if a.addrspace is AddrSpace.MBARRIER and (graph.gpu is False or a.dtype is not dtypes.u64):
         return f"mbarriers are u64 objects of a GPU's block, this is {a.dtype}"
@@ -218,6 +221,8 @@ def _range_rule(u: UOp, graph: _Graph) -> str | None:
         return "a GPU kernel has no THREAD ranges; GLOBAL and LOCAL are its threads"
     if graph.stage is Stage.INDEXED and a.digit:
         return f"ranges are whole axes before `split`, this is digit {a.digit!r}"
+    if is_rank(u) and graph.gpu is False:
+        return "native C has no clusters of blocks"
     if graph.stage is Stage.MAPPED and a.kind not in DIGIT_KINDS.get(a.digit, ()):
         return f"digit {a.digit!r} is no {a.kind} range; digits are {', '.join(DIGIT_KINDS)}"
     return None
@@ -286,6 +291,8 @@ def _wide(u: UOp, graph: _Graph) -> str | None:
     if graph.stage is not Stage.LOOPS or not isinstance(u.arg, AccessArg):
         return f"wide accesses are made in LOOPS, with an AccessArg; this has {u.arg}"
     size = u.arg.width * u.src[0].dtype.itemsize
+    if graph.memory[u.src[0]].arg.addrspace is AddrSpace.CLUSTER:
+        return "CLUSTER memory is read and written element by element"
     if u.arg.width not in WIDTHS or size > WIDEST_BYTES:
         what = f"width {u.arg.width} of {u.src[0].dtype} is {size} bytes"
         return f"{what}; widths are {', '.join(map(str, WIDTHS))}, up to {WIDEST_BYTES} bytes"
@@ -384,9 +391,22 @@ def _reduce_rule(u: UOp, graph: _Graph) -> str | None:
     if a.axes or len(u.src) < 2:
         return "it names the ranges it closes here, not a number of axes"
     for r in u.src[1:]:
-        if r.arg.kind not in REDUCE_RANGES:
+        if r.arg.kind not in REDUCE_RANGES and not is_rank(r):
             return f"it cannot close the {r.arg.kind} range {index_text(r)}: those never meet"
     return _distinct(u.src[1:])
+
+
+def _scan_rule(u: UOp, graph: _Graph) -> str | None:
+    if graph.stage is Stage.TENSOR:
+        return None if len(u.src) == 1 else "it goes along the last axis here and names no ranges"
+    if len(u.src) < 3:
+        return "it names where it starts and the ranges it goes along here"
+    for r in u.src[2:]:
+        if r.arg.kind not in REDUCE_RANGES:
+            return f"it cannot go along the {r.arg.kind} range {index_text(r)}: those never meet"
+        if r in free(u.src[1]):
+            return f"it starts before the first {index_text(r)}, which its start depends on"
+    return _distinct(u.src[2:])
 
 
 def _stage_rule(u: UOp, graph: _Graph) -> str | None:
@@ -399,10 +419,16 @@ def _stage_rule(u: UOp, graph: _Graph) -> str | None:
     ):
         got = f"{write.dtype}, {read.dtype} and {gate.dtype}"
         return f"addresses are index and the gate is bool; these are {got}"
-    if a.space is AddrSpace.GLOBAL or a.size < 1:
-        return f"it is SHARED or REG of at least one element, not {a.space.name} of {a.size}"
-    if a.space is AddrSpace.SHARED and graph.gpu is False:
-        return "native C has no SHARED memory"
+    if a.space in (AddrSpace.GLOBAL, AddrSpace.MBARRIER) or a.size < 1:
+        what = f"{a.space.name} of {a.size}"
+        return f"it is SHARED, CLUSTER or REG of at least one element, not {what}"
+    if a.space in _OF_BLOCKS and graph.gpu is False:
+        return f"native C has no {a.space.name} memory"
+    if a.blocks < 1 or a.size % a.blocks or (a.blocks > 1) != (a.space is AddrSpace.CLUSTER):
+        return (
+            "CLUSTER memory has equal parts in several blocks, any other is of one: "
+            f"{a.space.name} of {a.size} in {a.blocks}"
+        )
     if a.exchange and a.space is AddrSpace.REG:
         return "threads exchange values through SHARED memory, never through registers"
     if a.space is AddrSpace.REG:
@@ -434,6 +460,7 @@ RULES: dict[Ops, Callable[[UOp, _Graph], str | None]] = {
     Ops.STORE: _store_rule,
     Ops.END: _end_rule,
     Ops.REDUCE: _reduce_rule,
+    Ops.SCAN: _scan_rule,
     Ops.STAGE: _stage_rule,
     Ops.SINK: _sink_rule,
     Ops.ITEM: _tensor_item_rule,

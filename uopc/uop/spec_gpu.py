@@ -21,6 +21,7 @@ from uopc.uop.numbers import Array, array_of, elementwise
 from uopc.uop.ops import (
     ALL_LANES,
     ELEMENTWISE,
+    OF_CLUSTERS,
     BarrierArg,
     BarrierScope,
     CopyArg,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 COPY_BYTES = (4, 8, 16)  # of cp.async (PTX ISA, cp.async)
+SENT_BYTES = (4, 8)  # of st.async (PTX ISA, st.async)
 NAMED_BARRIERS = (1, 15)  # 0 is the block's own (PTX ISA, bar.sync: 16 barriers)
 MBARRIER_COUNT = (1, (1 << 20) - 1)  # PTX ISA, mbarrier.init: count
 MBARRIER_BYTES = (0, (1 << 20) - 1)  # PTX ISA, mbarrier: valid range of tx-count
@@ -75,8 +77,8 @@ def _members(mask: int) -> str | None:
 
 def _shuffle(u: UOp, graph: _Graph) -> str | None:
     a: ShuffleArg = u.arg
-    if graph.stage is not Stage.LOOPS and a != ShuffleArg(a.by):
-        return f"before LOOPS all lanes exchange, by XOR; this is {a.mode} of {a.members:#x}"
+    if graph.stage is not Stage.LOOPS and a.members != ALL_LANES:
+        return f"before LOOPS all lanes exchange; these are {a.members:#x}"
     if a.mode is ShuffleMode.INDEX:
         if a.by:
             return f"INDEX takes its lane from source 1: by is 0, not {a.by}"
@@ -91,6 +93,8 @@ def _with_members(u: UOp, graph: _Graph) -> str | None:
 
 def _barrier(u: UOp, graph: _Graph) -> str | None:
     a: BarrierArg = u.arg or BarrierArg()
+    if not u.src and a.scope not in OF_CLUSTERS:
+        return "it comes after at least one effect or opened scope; only blocks meet as they start"
     if a.scope is not BarrierScope.NAMED:
         if u.src and graph.part[u.src[0]] is Part.VALUE:
             return f"it comes after effects and opened scopes, source 0 is a value ({u.src[0].op})"
@@ -160,7 +164,23 @@ def _copy(u: UOp, graph: _Graph) -> str | None:
         return _cp_async(u, a)
     if a.engine is Engine.BULK:
         return _bulk_load(u, a) if u.src[1].op is Ops.TENSORMAP else _bulk_store(u, a)
-    return f"copies are CP_ASYNC or BULK, not {a.engine}"
+    if a.engine is Engine.CLUSTER:
+        return _send(u, a)
+    return f"copies are CP_ASYNC, BULK or CLUSTER, not {a.engine}"
+
+
+def _send(u: UOp, a: CopyArg) -> str | None:
+    """st.async: a value to a block of the cluster."""
+    to, value, *rest = u.src
+    if not _is_index(to, AddrSpace.CLUSTER) or value.op in (Ops.INDEX, Ops.TENSORMAP):
+        return "a CLUSTER copy sends a value into CLUSTER memory"
+    if to.dtype is not value.dtype or a.width != 1 or to.dtype.itemsize not in SENT_BYTES:
+        return f"it sends one value of 4 or 8 bytes, not {value.dtype} into {to.dtype}"
+    if not rest or not _is_index(rest[0], AddrSpace.MBARRIER):
+        return "its bytes count at an mbarrier: source 2"
+    if len(rest) > 2 or (len(rest) == 2 and rest[1].dtype is not dtypes.bool):
+        return "after its mbarrier stands at most a gate (bool)"
+    return None
 
 
 def _cp_async(u: UOp, a: CopyArg) -> str | None:

@@ -11,12 +11,15 @@ from typing import TypeAlias
 from uopc import layouts
 from uopc.dtype import AddrSpace
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.node import UOp, is_rank, memory, prod, toposort
 from uopc.uop.ops import (
     EFFECTS,
+    OF_CLUSTERS,
     AxisType,
+    BarrierArg,
     BarrierScope,
     Engine,
+    Fence,
     Ops,
 )
 from uopc.uop.order import written
@@ -41,6 +44,47 @@ def kernel_faults(root: UOp) -> Iterator[Fault]:
     if any(u.op is Ops.ROLE for u in order):
         yield from _roles(order)
         yield from _registers_of_roles(order)
+    yield from _clusters(order)
+
+
+# ---- clusters of blocks
+CLUSTER_SIZES = (2, 4, 8, 16)
+#: what blocks of a cluster do not do yet: its order between them is not checked
+_NOT_IN_CLUSTERS = (Ops.ROLE, Ops.MMA, Ops.COMMIT, Ops.WAITG)
+
+
+def is_of_cluster(u: UOp) -> bool:
+    """Is this a BARRIER of the cluster's blocks?"""
+    return u.op is Ops.BARRIER and u.arg is not None and u.arg.scope in OF_CLUSTERS
+
+
+def _clusters(order: list[UOp]) -> Iterator[Fault]:
+    """Blocks of a cluster: their number, their memory, and what they may do."""
+    ranks = [u for u in order if is_rank(u)]
+    size = prod(r.arg.size for r in ranks)
+    if len(ranks) > 1:
+        yield ranks[1], "blocks form clusters along one axis, this is a second one"
+    if ranks and size not in CLUSTER_SIZES:
+        sizes = ", ".join(map(str, CLUSTER_SIZES))
+        yield ranks[0], f"a cluster has {sizes} blocks, not {size} (above 8 where a GPU allows it)"
+    for u in order:
+        if u.op is Ops.ALLOC and u.arg.addrspace is AddrSpace.CLUSTER and u.arg.shape[0] != size:
+            name, parts = memory_name(u.arg), u.arg.shape[0]
+            yield u, f"{name} has parts in {parts} blocks, the cluster has {size}"
+        if is_of_cluster(u) and not ranks:
+            yield u, "no GLOBAL range with digit 'c' says how many blocks form a cluster"
+        if ranks and (u.op in _NOT_IN_CLUSTERS or _is_elsewhere(u)):
+            yield u, "blocks of a cluster have no roles, tensor cores, other engines and fences yet"
+
+
+def _is_elsewhere(u: UOp) -> bool:
+    """Is this a copy, a barrier or a fence of a kind that clusters have not?"""
+    if u.op is Ops.COPY:
+        return u.arg.engine is not Engine.CLUSTER
+    if u.op is Ops.FENCE:
+        return u.arg is not Fence.MBAR_INIT
+    a: BarrierArg = (u.arg if u.op is Ops.BARRIER else None) or BarrierArg()
+    return a.scope is BarrierScope.NAMED
 
 
 # ---- threads
@@ -167,6 +211,8 @@ def _mbarriers(order: list[UOp]) -> Iterator[Fault]:
             if m in started and m not in told:
                 name = memory_name(m.arg)
                 yield u, f"no ARRIVE tells {name} how many bytes to expect: it would never pass"
+        elif u.op is Ops.COPY and u.arg.engine is Engine.CLUSTER:
+            m = memory(u.src[2])
         else:
             continue
         if m not in started:

@@ -44,6 +44,7 @@ from uopc.uop.ops import (
     PrintArg,
     RangeArg,
     RoleArg,
+    ScanArg,
     ScatterArg,
     ShuffleArg,
     TensorMapArg,
@@ -115,11 +116,11 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.IF: Operands((_VALUE,), rest=_DONE),
     Ops.ROLE: Operands(rest=_DONE),
     Ops.ATOMIC: Operands((_ADDRESS, _VALUE), may=(_VALUE,)),
-    Ops.BARRIER: Operands((_DONE | _VALUE,), rest=_DONE),
+    Ops.BARRIER: Operands(may=(_DONE | _VALUE,), rest=_DONE),
     Ops.END: Operands((_EFFECT, _SCOPE), rest=_SCOPE),
     Ops.SINK: Operands((_EFFECT,), rest=_EFFECT),
     Ops.TENSORMAP: Operands((_MEMORY,)),
-    Ops.COPY: Operands((_ADDRESS | _MAP, _ADDRESS | _MAP), rest=_ADDRESS | _VALUE),
+    Ops.COPY: Operands((_ADDRESS | _MAP, _ADDRESS | _MAP | _VALUE), rest=_ADDRESS | _VALUE),
     **dict.fromkeys((Ops.COMMIT, Ops.WAITG, Ops.FENCE), Operands(rest=_DONE | _MEMORY)),
     **dict.fromkeys((Ops.MBAR_INIT, Ops.WAIT), Operands((_ADDRESS, _VALUE))),
     Ops.ARRIVE: Operands((_ADDRESS,), may=(_VALUE,)),
@@ -129,6 +130,7 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.PRINTF: Operands(rest=_DONE | _VALUE),
     Ops.ASSERT: Operands((_VALUE,), rest=_DONE),
     Ops.REDUCE: Operands((_VALUES,), rest=_RANGE),
+    Ops.SCAN: Operands((_VALUE,), may=(_VALUE,), rest=_RANGE),
     Ops.TUPLE: Operands((_VALUE,), rest=_VALUE),
     Ops.ITEM: Operands((frozenset((Part.TUPLED,)),)),
     Ops.STAGE: Operands((_VALUES, _VALUE, _VALUE, _VALUE), rest=_RANGE),
@@ -146,6 +148,7 @@ ARGS: dict[Ops, tuple[type, ...]] = {
     **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.PRINTF: (PrintArg,)},
     **{Ops.GATHER: (GatherArg,), Ops.SCATTER: (ScatterArg,), Ops.CURVE: (str,)},
     **{Ops.ASSERT: (str,), Ops.BARRIER: (BarrierArg, NoneType), Ops.SINK: (LaunchArg, NoneType)},
+    Ops.SCAN: (ScanArg,),
     **dict.fromkeys(
         (
             *(Ops.IF, Ops.AFTER, Ops.END, Ops.INDEX, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT),
@@ -158,7 +161,7 @@ ARGS: dict[Ops, tuple[type, ...]] = {
 # ---- table 2: the ops of each stage
 _SCALAR = ELEMENTWISE | {Ops.BUFFER, Ops.CONST}
 _ACCESS = frozenset((Ops.SEGMENT, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.RANGE, Ops.END, Ops.SINK))
-_REDUCED = frozenset((Ops.REDUCE, Ops.TUPLE, Ops.ITEM))
+_REDUCED = frozenset((Ops.REDUCE, Ops.SCAN, Ops.TUPLE, Ops.ITEM))
 _GPU_VALUES = frozenset((Ops.SHUFFLE, Ops.VOTE, Ops.WARP_REDUCE, Ops.TENSORMAP, Ops.DESCRIPTOR))
 STAGE_OPS: dict[Stage, frozenset[Ops]] = {
     Stage.TENSOR: _SCALAR
@@ -184,14 +187,19 @@ STAGE_RANGES: dict[Stage, frozenset[AxisType]] = {
 }
 DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "g": frozenset((AxisType.GLOBAL, AxisType.THREAD)),
+    "c": frozenset((AxisType.GLOBAL, AxisType.UPCAST)),
     "k": frozenset((AxisType.LOOP, AxisType.REDUCE)),
     "t": frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    "s": frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    "i": frozenset((AxisType.LOOP, AxisType.REDUCE)),
+    "p": frozenset((AxisType.LOCAL,)),
     "u": frozenset((AxisType.UPCAST,)),
     "l": frozenset((AxisType.LOCAL,)),
     "v": frozenset((AxisType.UPCAST,)),
     "w": frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST)),
 }
-#: what a REDUCE may close: in the thread, or over the threads of a block
+#: what a REDUCE may close: in the thread, or over the threads of a block; and, of GLOBAL ranges,
+#: the digit of a cluster's blocks
 REDUCE_RANGES = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL))
 
 # ---- table 4: what only a GPU, or only native C, has

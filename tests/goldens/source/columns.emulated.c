@@ -25,6 +25,7 @@ typedef struct {
   EmuWarp head;
   float acc0[32][2];
   float acc2[32][2];
+  float out4[32][2];
   int v0;
   float val0[32];
   float val1[32];
@@ -60,10 +61,10 @@ static int columns_warp(void* state) {
       for (int v0 = 0; v0 < 2; ++v0) {
         acc2[v0] = 0.0f;
       }
-      const int at3 = at1 + lidx1 * 48;
+      const int at2 = at1 + lidx1 * 48;
       for (int k1 = 0; k1 < 7; ++k1) {
         unsigned short x3[2];
-        if (lidx1 + k1 * 16 < 100) memcpy(&x3[0], &p0[at3 + k1 * 768], 4); else memset(&x3[0], 0, 4);
+        if (lidx1 + k1 * 16 < 100) memcpy(&x3[0], &p0[at2 + k1 * 768], 4); else memset(&x3[0], 0, 4);
         #pragma GCC unroll 2
         for (int v0 = 0; v0 < 2; ++v0) {
           acc2[v0] = acc2[v0] + f16_to_f32(x3[v0]);
@@ -86,17 +87,20 @@ static int columns_warp(void* state) {
       }
       for (int l = 0; l < 32; ++l) S->val3[l] = S->val2[l ^ 8];
       for (int l = W->first; l != W->stop; l += W->step) {
-        const int thread = 32 * warp + l;
-        const int lidx0 = thread % 8;
-        const int lidx1 = thread / 8;
         const int v0 = S->v0;
-        const int at0 = lidx0 * 2;
-        const int at2 = at0 + lidx1 / 4 * 16;
-        const _Bool ok0 = lidx1 % 4 == 0;
+        float* const out4 = S->out4[l];
         const float val2 = S->val2[l];
         const float val3 = S->val3[l];
-        if (ok0) part1[at2 + v0] = val2 + val3;
+        out4[v0] = val2 + val3;
       }
+    }
+    for (int l = W->first; l != W->stop; l += W->step) {
+      const int thread = 32 * warp + l;
+      const int lidx0 = thread % 8;
+      const int lidx1 = thread / 8;
+      float* const out4 = S->out4[l];
+      const int at0 = lidx0 * 2;
+      if (lidx1 % 4 == 0) memcpy(&part1[at0 + lidx1 / 4 * 16], &out4[0], 8);
     }
     emu_block_barrier(W, W->full, 0);
     W->pc = 1; case 1: if (!emu_passed(W)) return 1;
@@ -105,7 +109,7 @@ static int columns_warp(void* state) {
       const int lidx0 = thread % 8;
       const int lidx1 = thread / 8;
       float* const acc0 = S->acc0[l];
-      unsigned short out4[2];
+      unsigned short out5[2];
       const int at0 = lidx0 * 2;
       const int at1 = gidx0 * 16 + at0;
       #pragma GCC unroll 2
@@ -118,9 +122,9 @@ static int columns_warp(void* state) {
       }
       #pragma GCC unroll 2
       for (int v0 = 0; v0 < 2; ++v0) {
-        out4[v0] = f32_to_f16(acc0[v0]);
+        out5[v0] = f32_to_f16(acc0[v0]);
       }
-      if (lidx1 == 0) memcpy(&p1[at1], &out4[0], 4);
+      if (lidx1 == 0) memcpy(&p1[at1], &out5[0], 4);
     }
   }
   return 0;
@@ -131,7 +135,8 @@ static const EmuMemoryInfo columns_memories[] = {
   {EMU_SHARED, 0, 256, 4, 2, 4, 4, 4, 1, 1, 0},  // part1
   {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // acc0
   {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // acc2
-  {EMU_REGISTERS, 0, 4, 2, 1, 0, 0, 0, 1, 1, 0},  // out4
+  {EMU_REGISTERS, 0, 8, 4, 2, 0, 0, 0, 1, 1, 0},  // out4
+  {EMU_REGISTERS, 0, 4, 2, 1, 0, 0, 0, 1, 1, 0},  // out5
   {EMU_REGISTERS, 0, 4, 2, 1, 0, 0, 0, 1, 1, 0},  // x3
 };
 int columns(void** args) {
@@ -143,7 +148,7 @@ int columns(void** args) {
     .grid = {3},
     .shared_bytes = 256,
     .parameters = 2,
-    .memory_count = 7,
+    .memory_count = 8,
     .memories = columns_memories,
   };
   return emu_launch(&kernel, args);

@@ -1,8 +1,4 @@
-__device__ __forceinline__ unsigned short f32_to_bf16(float a) {
-  unsigned u = __float_as_uint(a);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
-  return (unsigned short)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
+__device__ __forceinline__ unsigned short f32_to_bf16(float a) { unsigned r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(a)); return (unsigned short)r; }
 struct __align__(64) TensorMap { unsigned long long words[16]; };
 __device__ __forceinline__ unsigned ptx_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void ptx_mbarrier_init(void* mbarrier, unsigned count) {

@@ -16,6 +16,7 @@ from uopc.tensor import random, watch
 from uopc.tensor.core import Tensor
 from uopc.tensor.create import full
 from uopc.tensor.nn.module import Module
+from uopc.tensor.promote import result_type
 from uopc.uop.node import here
 
 #: from 1 to the next number: RMSNorm's eps unless one is given
@@ -82,7 +83,7 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(var + eps) * weight + bias, over the last axes.
+    """(x - mean) / sqrt(var + eps) * weight + bias, over the last axes, in f32 at least.
 
     shape: the sizes of those axes, or one size; var divides by their count.  weight starts at 1,
     bias at 0; affine=False has neither.  Source: Ba, Kiros, Hinton 2016 (arXiv:1607.06450).
@@ -105,17 +106,17 @@ class LayerNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *shape) to the same shape."""
         axes = _last_axes(x, self.shape, "LayerNorm")
-        centred = x - x.mean(axes, keepdim=True)
+        wide = _wide(x)
+        centred = wide - wide.mean(axes, keepdim=True)
         y = centred * ((centred * centred).mean(axes, keepdim=True) + self.eps).rsqrt()
-        y = y if self.weight is None else y * self.weight
-        return y if self.bias is None else y + self.bias
+        return _affine(x, y, self.weight, self.bias)
 
     def describe(self) -> str:
         return f"{self.shape}, eps={self.eps}"
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean(x^2) + eps) * weight, over the last axes.
+    """x / sqrt(mean(x^2) + eps) * weight, over the last axes, in f32 at least.
 
     shape: the sizes of those axes, or one size.  weight starts at 1; affine=False has none.  eps
     None: the dtype's distance from 1 to the next number, as torch's.
@@ -138,8 +139,9 @@ class RMSNorm(Module):
         """x (..., *shape) to the same shape."""
         axes = _last_axes(x, self.shape, "RMSNorm")
         eps = _EPSILON[x.dtype] if self.eps is None else self.eps
-        y = x * ((x * x).mean(axes, keepdim=True) + eps).rsqrt()
-        return y if self.weight is None else y * self.weight
+        wide = _wide(x)
+        y = wide * ((wide * wide).mean(axes, keepdim=True) + eps).rsqrt()
+        return _affine(x, y, self.weight, None)
 
     def describe(self) -> str:
         return f"{self.shape}, eps={self.eps}"
@@ -210,6 +212,19 @@ def _filled(shape: tuple[int, ...], value: float, device: str | None, dtype: DTy
 
 def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """What norms compute with: a narrow float as f32."""
+    return x.cast(dtypes.f32) if x.dtype.is_float and x.dtype.bits < 32 else x
+
+
+def _affine(x: Tensor, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y * weight + bias, in the dtype that x * weight + bias has."""
+    given = [t for t in (weight, bias) if t is not None]
+    dtype = result_type(x if x.dtype.is_float else y, *given)
+    y = y if weight is None else y * _wide(weight)
+    return (y if bias is None else y + _wide(bias)).cast(dtype)
 
 
 def _last_axes(x: Tensor, shape: tuple[int, ...], what: str) -> tuple[int, ...]:

@@ -2,11 +2,11 @@
 
 `evaluate` is for bodies (stage TENSOR), `run` for kernels (INDEXED, MAPPED, LOOPS).  Both are exact
 for elementwise work, integers, extremes and casts; in LOOPS for sums too, since their order stands
-in the graph.  Elsewhere a float REDUCE is summed in f64 (f64 itself in numpy's long double) and
-rounded once, so a kernel may differ from it within the bound for sums.
+in the graph.  Elsewhere a float REDUCE or SCAN is summed in f64 (f64 itself in numpy's long double)
+and rounded once, so a kernel may differ from it within the bound for sums.
 
-Reading order: access (errors, parameters), fold (REDUCE), tensor, lattice (INDEXED and MAPPED),
-machine (threads and memories of LOOPS), warps, engines, matrix, loops.  Single ops:
+Reading order: access (errors, parameters), fold (REDUCE, SCAN), tensor, lattice (INDEXED and
+MAPPED), machine (threads and memories of LOOPS), warps, engines, matrix, loops.  Single ops:
 `uopc/uop/numbers.py`.
 """
 
@@ -33,6 +33,8 @@ _ORDERED = (EFFECTS - {Ops.STORE}) | {
     *(Ops.ALLOC, Ops.AFTER, Ops.IF, Ops.ROLE),
     *(Ops.VOTE, Ops.WARP_REDUCE, Ops.DESCRIPTOR, Ops.TENSORMAP),
 }
+#: what LOOPS has not
+_UNORDERED = frozenset((Ops.REDUCE, Ops.SCAN, Ops.STAGE))
 _OF_WARPS = (AxisType.LANE, AxisType.WARP, AxisType.WARPGROUP)
 
 
@@ -62,6 +64,8 @@ def run(sink: UOp, arrays: Given, stage: Stage | None = None) -> dict[int, Any]:
 
 def _has_order(sink: UOp) -> bool:
     order = toposort(sink)
+    if any(u.op in _UNORDERED for u in order):
+        return False
     read = {memory(u.src[0]) for u in order if u.op is Ops.LOAD}
     written = {memory(u.src[0]) for u in order if u.op is Ops.STORE}
     wide = any(u.op in (Ops.LOAD, Ops.STORE) and u.arg is not None for u in order)

@@ -11,7 +11,7 @@ from uopc.dtype import DType
 from uopc.errors import UopcError, UsageError
 from uopc.uop.node import UOp, memory, prod, where_from
 from uopc.uop.numbers import Array, canonical_nan
-from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg
+from uopc.uop.ops import AxisType, LaunchArg, Ops, ParamArg, RangeArg, ShuffleMode
 from uopc.uop.order import written
 from uopc.uop.text import index_text
 
@@ -217,7 +217,12 @@ def other_lane(u: UOp, threads: int) -> Array:
     Raises OutOfBoundsError where that lane does not exist (a block that is no multiple of 32).
     """
     mask: int = u.arg.by
-    source: Array = np.arange(threads) ^ mask
+    here: Array = np.arange(threads)
+    if u.arg.mode is ShuffleMode.UP:
+        return np.where(here % 32 < mask, here, here - mask)
+    if u.arg.mode is ShuffleMode.DOWN:
+        return np.where((here % 32 + mask >= 32) | (here + mask >= threads), here, here + mask)
+    source: Array = here ^ mask
     if (source >= threads).any():
         t = int(np.argmax(source >= threads))
         raise OutOfBoundsError(

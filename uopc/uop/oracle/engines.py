@@ -88,6 +88,9 @@ def copy(m: Machine, u: UOp, mbarriers: Mbarriers) -> None:
     if a.engine is Engine.CP_ASYNC:
         _cp_async(m, u, a)
         return
+    if a.engine is Engine.CLUSTER:
+        _send(m, u, mbarriers)
+        return
     loads = u.src[1].op is Ops.TENSORMAP
     tile, tensor_map = (u.src[0], u.src[1]) if loads else (u.src[1], u.src[0])
     coordinates = [m.full(c) for c in u.src[3 if loads else 2 :]]
@@ -111,6 +114,23 @@ def copy(m: Machine, u: UOp, mbarriers: Mbarriers) -> None:
             barrier.settle()
         else:
             m.memories[memory(tensor_map.src[0])][0][at[given]] = inside[shared[given]]
+
+
+def _send(m: Machine, u: UOp, mbarriers: Mbarriers) -> None:
+    """A value to the block that holds the element, whose mbarrier counts its bytes."""
+    to, value, counts = u.src[:3]
+    gate = m.doing(u.src[3]) if len(u.src) == 4 else m.active
+    m.write(u, to, m.values[value], 1, gate)
+    part = memory(to).arg.shape[1]
+    owners = np.broadcast_to(m.values[to], m.lanes) // part
+    own = np.broadcast_to(m.places(u, counts, 1, gate)[1], m.lanes)
+    step = prod(memory(counts).arg.shape)
+    elsewhere = own + (owners - m.block % m.cluster) * step
+    lanes = m.lane if gate is None else np.nonzero(np.broadcast_to(gate, m.lanes))[0]
+    for lane in lanes:
+        barrier = mbarriers.at(u, counts, int(elsewhere[lane]))
+        barrier.bytes -= to.dtype.itemsize
+        barrier.settle()
 
 
 def _cp_async(m: Machine, u: UOp, a: CopyArg) -> None:

@@ -1,4 +1,4 @@
-"""What a REDUCE gives: the last axis of arrays folded by a Combine."""
+"""What a REDUCE and a SCAN give: the last axis of arrays folded, or run along, by a Combine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from uopc.dtype import DType, dtypes
 from uopc.uop.combine import identity
 from uopc.uop.numbers import Array, array_of, canonical, elementwise
-from uopc.uop.ops import Combine, Ops
+from uopc.uop.ops import Combine, Ops, ScanArg
 
 _OPS = {
     **{Combine.ADD: Ops.ADD, Combine.MUL: Ops.MUL, Combine.MAX: Ops.MAX, Combine.MIN: Ops.MIN},
@@ -38,6 +38,32 @@ def fold(
         half = elementwise(_OPS[combine], dtype, [x[..., : n // 2], x[..., n // 2 : n // 2 * 2]])
         x = np.concatenate((half, x[..., n - 1 :]), axis=-1) if n % 2 else half
     return (x[..., 0].copy(),)
+
+
+def prefixes(a: ScanArg, dtype: DType, x: Array, start: Array | None = None) -> Array:
+    """Each element of the last axis with those before it, from `start` (x's shape without that
+    axis) on.
+
+    Float sums and products are computed as in `fold`, so that of -0.0 is +0.0; all else is exact.
+    """
+    if x.shape[-1] == 0:
+        return x.copy()
+    (nothing,) = identity(a.combine, (dtype,))
+    first = np.broadcast_to(array_of(nothing.arg).astype(dtype.numpy), x.shape[:-1])
+    first = (first if start is None else start)[..., None]
+    row = np.concatenate((first, x[..., ::-1] if a.reverse else x), axis=-1)
+    if dtype.is_float and a.combine in (Combine.ADD, Combine.MUL):
+        wide = row.astype(np.longdouble if dtype is dtypes.f64 else np.float64)
+        along = np.add if a.combine is Combine.ADD else np.multiply
+        with np.errstate(all="ignore"):
+            row = canonical(np.asarray(along.accumulate(wide, axis=-1)), dtype)
+    else:
+        row = row.copy()
+        for i in range(1, row.shape[-1]):
+            both = [row[..., i - 1], row[..., i]]
+            row[..., i] = elementwise(_OPS[a.combine], dtype, both)
+    row = row[..., :-1] if a.exclusive else row[..., 1:]
+    return row[..., ::-1] if a.reverse else row
 
 
 def _first(

@@ -2,8 +2,8 @@
 
 A value has an axis for each range that it varies with, and no other.  There is no order: every load
 reads the arrays as they were given.  A STAGE fills its memory for all values of the ranges that it
-closes (SHARED: of all threads of a block too), one memory for each value of all other ranges, and
-reads it at the read address.
+closes (SHARED: of all threads of a block too, CLUSTER: of all blocks of a cluster), one memory for
+each value of all other ranges, and reads it at the read address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from uopc.dtype import AddrSpace
 from uopc.errors import UsageError
 from uopc.uop.infer import segment
-from uopc.uop.node import UOp, memory, toposort, tuple_of
+from uopc.uop.node import UOp, is_rank, memory, toposort, tuple_of
 from uopc.uop.numbers import Array, array_of, elementwise
 from uopc.uop.ops import ELEMENTWISE, Ops, ReportArg
 from uopc.uop.oracle.access import (
@@ -34,7 +34,7 @@ from uopc.uop.oracle.access import (
     thread_order,
     within,
 )
-from uopc.uop.oracle.fold import fold
+from uopc.uop.oracle.fold import fold, prefixes
 from uopc.uop.records import range_name
 
 Axes: TypeAlias = tuple[UOp, ...]
@@ -71,6 +71,7 @@ class _Lattice:
         #: slot of a bundle -> elements of each of its memories
         self.lengths: dict[int, Array] = {}
         self.threads = thread_order(order, sink.arg)
+        self.ranks = [u for u in order if is_rank(u)]
         #: one order of the ranges for all values
         self.rank = {r: n for n, r in enumerate(u for u in order if u.op is Ops.RANGE)}
         self.values: dict[UOp, Values] = {}
@@ -102,6 +103,8 @@ class _Lattice:
             return (self.values[u.src[0]][arg],)
         if op is Ops.REDUCE:
             return self._reduce(u)
+        if op is Ops.SCAN:
+            return (self._scan(u),)
         if op is Ops.STAGE:
             return tuple(self._stage(u, v) for v in self.values[u.src[0]])
         if op is Ops.SHUFFLE:
@@ -189,11 +192,25 @@ class _Lattice:
         kinds = (u.src[0].dtype,) if both is None else tuple(s.dtype for s in both.src)
         return tuple(Varying(outer, x) for x in fold(u.arg.combine, kinds, tuple(rows)))
 
+    def _scan(self, u: UOp) -> Varying:
+        """Along the values of the ranges, in whichever order they run."""
+        ranges = u.src[2:]
+        outer, (rows, starts) = self._full([self._one(s) for s in u.src[:2]], ranges)
+        shape = (*_shape(outer), *_shape(ranges))
+        down = tuple([len(outer) + k for k, r in enumerate(ranges) if r.arg.step < 0])
+        upwards = np.flip(rows.reshape(shape), down).reshape(rows.shape)
+        found = prefixes(u.arg, u.dtype, upwards, starts[..., 0]).reshape(shape)
+        found, mixed = np.flip(found, down), (*outer, *ranges)
+        axes = self._sorted(mixed)
+        return Varying(axes, found.transpose([mixed.index(r) for r in axes]))
+
     def _stage(self, u: UOp, value: Varying) -> Varying:
         write, read, gate = (self._one(s) for s in u.src[1:4])
         filling = [*u.src[4:]]
-        if u.arg.space is AddrSpace.SHARED:
+        if u.arg.space in (AddrSpace.SHARED, AddrSpace.CLUSTER):
             filling += [r for r in self.threads if r not in u.src[4:]]
+        if u.arg.space is AddrSpace.CLUSTER:
+            filling += self.ranks
         outer, rows = self._full([value, write, gate], filling)
         values, offsets, open_ = (x.reshape(-1, x.shape[-1]) for x in rows)
         check_bounds(u, offsets, open_, u.arg.size, dict)
@@ -212,10 +229,14 @@ class _Lattice:
 
     def _shuffle(self, u: UOp, value: Varying) -> Varying:
         slowest_first = self.threads[::-1]
-        outer, (rows,) = self._full([value], slowest_first)
-        moved = rows[..., other_lane(u, rows.shape[-1])].reshape(
-            *_shape(outer), *_shape(slowest_first)
-        )
+        lane = [self._one(s) for s in u.src[1:]]
+        outer, (rows, *named) = self._full([value, *lane], slowest_first)
+        if named:
+            here = np.arange(rows.shape[-1])
+            moved = np.take_along_axis(rows, here // 32 * 32 + named[0] % 32, axis=-1)
+        else:
+            moved = rows[..., other_lane(u, rows.shape[-1])]
+        moved = moved.reshape(*_shape(outer), *_shape(slowest_first))
         mixed = (*outer, *slowest_first)
         axes = self._sorted(mixed)
         return Varying(axes, moved.transpose([mixed.index(r) for r in axes]))

@@ -1,6 +1,7 @@
 """All threads of a LOOPS kernel at once: their memories and values as numpy vectors, one lane each.
 
-Lane = block * threads + linear thread of the block; 32 neighbours of a block are a warp.  A value
+Lane = block * threads + linear thread of the block; 32 neighbours of a block are a warp, and the
+blocks of a cluster are neighbours.  A value
 has shape () where it is the same for all threads, else (lanes,).  `active` says which lanes do what
 is done now: inside an IF those whose condition holds, inside a ROLE its warps.
 """
@@ -12,7 +13,7 @@ import numpy as np
 from uopc.dtype import AddrSpace, DType
 from uopc.errors import SpecError
 from uopc.uop.infer import segment
-from uopc.uop.node import UOp, memory, prod, where_from
+from uopc.uop.node import UOp, is_rank, memory, prod, where_from
 from uopc.uop.numbers import Array
 from uopc.uop.ops import AxisType, Ops
 from uopc.uop.oracle.access import (
@@ -50,6 +51,9 @@ class Machine:
             for kind in (AxisType.GLOBAL, AxisType.THREAD)
             for r in thread_order(order, None, kind)
         ]
+        blocks.sort(key=lambda r: not is_rank(r))
+        #: blocks of a cluster
+        self.cluster = prod(r.arg.size for r in blocks if is_rank(r))
         self.hardware = (*threads, *blocks)
         self.threads = prod(r.arg.size for r in threads)
         self.blocks = prod(r.arg.size for r in blocks)
@@ -80,6 +84,8 @@ class Machine:
         if a.addrspace is AddrSpace.GLOBAL:
             return self.parameters[a.slot], size, np.asarray(0)
         copy = self.lane if a.addrspace is AddrSpace.REG else self.block
+        if a.addrspace is AddrSpace.CLUSTER:
+            copy = self.block // self.cluster
         return garbage(a.dtype, size * (int(copy[-1]) + 1)), size, copy * size
 
     # ---- lanes

@@ -13,7 +13,7 @@ from uopc.uop.node import Shape, UOp, toposort, tuple_of
 from uopc.uop.numbers import Array, array_of, canonical, elementwise
 from uopc.uop.ops import ELEMENTWISE, Ops
 from uopc.uop.oracle.access import Given, bind
-from uopc.uop.oracle.fold import fold
+from uopc.uop.oracle.fold import fold, prefixes
 
 Values: TypeAlias = tuple[Array, ...]
 
@@ -70,6 +70,8 @@ def _value(u: UOp, src: list[Values], flat: dict[int, Array]) -> Values:
         return (src[0][arg],)
     if op is Ops.REDUCE:
         return _reduced(u, src[0])
+    if op is Ops.SCAN:
+        return (prefixes(arg, u.dtype, np.broadcast_to(src[0][0], u.shape)),)
     if op is Ops.PAD:
         return (_padded(u, src[0][0], src[1][0]),)
     if op is Ops.GATHER:

@@ -11,6 +11,7 @@ from uopc.uop.facts import flushes
 from uopc.uop.node import UOp, where_from
 from uopc.uop.numbers import Array, compute
 from uopc.uop.ops import (
+    OF_CLUSTERS,
     Atomic,
     BarrierArg,
     BarrierScope,
@@ -188,6 +189,9 @@ class Barriers:
         if a.scope is BarrierScope.WARP:
             meet(m, u, a.members)
             return None
+        if a.scope in OF_CLUSTERS:
+            self._all_of_clusters(m, u)
+            return None
         named = a.scope is BarrierScope.NAMED
         lanes = m.doers()
         number = m.full(u.src[0])[lanes] if named else np.zeros(lanes.size, np.int64)
@@ -207,3 +211,12 @@ class Barriers:
         self.passed[full & touched] += 1
         self.arrived[full & touched] = 0
         return lambda: bool((self.passed[at] > before).all())
+
+    def _all_of_clusters(self, m: Machine, u: UOp) -> None:
+        """All threads do each step together: those of a cluster are here, or none of them."""
+        here = np.ones(m.lanes, bool) if m.active is None else m.active
+        clusters = here.reshape(-1, m.cluster * m.threads)
+        if (clusters.any(axis=1) != clusters.all(axis=1)).any():
+            raise SpecError(
+                f"BARRIER at {where_from(u)}: some threads of a cluster do not come to it"
+            )

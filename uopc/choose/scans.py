@@ -1,0 +1,106 @@
+"""Opts for kernels that scan an axis: a row a warp or a block; columns; parts of what is long.
+
+Along a contiguous axis a thread takes the vectors of a few chunks, whose lanes and warps exchange
+what they have come to: a row that fits stays in registers, a longer one is walked in steps.  Along
+a strided axis lanes lie along the contiguous one, a thread takes a few elements below each other,
+and the threads below it those that follow.  Where that fills too few SMs the axis is cut into
+parts, in three kernels (`passes/split_scan.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most
+from uopc.choose.sizes import Aim, Sizes, contiguous_axis, order
+from uopc.opts import Opts
+
+WIDEST = 8  # elements of a vector: bytes by 16 do not stay in registers
+ELEMENTS = 32  # registers of a thread for the elements that it holds
+WARP_ROW = 1024  # elements of the longest row that one warp takes
+MOST_THREADS, STEP_THREADS = 512, 256  # of a block that holds a row, and that walks one
+WORTH_PARTS = 1 << 15  # elements of a row below which more kernels cost more than they save
+PART = 1 << 13  # elements of a part at least
+REGISTERS_BESIDES = 24  # addresses, guards and temporaries
+MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for
+BELOW, ROW_LANES = 8, 32  # columns: elements that a thread takes below each other, its neighbours
+COLUMN_THREADS = 512
+COLUMN_PART = 64  # elements of a part of a column at least
+
+
+def scans(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
+    """Ranked Opts of a kernel that scans along `axis`."""
+    others = tuple(a for a in facts.outputs if a != axis and facts.sizes[a] > 1)
+    strided = bool(others) and not facts.contiguous(axis) and bool(facts.strides(axis))
+    if strided:
+        return _columns(facts, aim, axis, contiguous_axis(facts, others))
+    return _rows(facts, aim, axis)
+
+
+def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
+    n, v = facts.sizes[axis], min(facts.vector(axis), WIDEST)
+    kept = [a for a in facts.outputs if a != axis]
+    count = math.prod(facts.sizes[a] for a in kept)
+    words = max(1, facts.widest_item() // 4)
+    streams = max(1, facts.streams(axis))
+    most = max(v, ELEMENTS // (words * streams) // v * v)  # elements of a thread
+    s = Sizes(facts)
+    s.vector[axis] = v
+    if n <= 32 * most and n <= WARP_ROW:
+        s.local[axis] = min(32, pow2_at_least(-(-n // v)))
+        s.upcast[axis] = -(-n // (s.local[axis] * v))
+        if kept:
+            last = kept[-1]
+            room = max(1, min(aim.max_threads, 4 * count) // s.local[axis])
+            s.local[last] = min(pow2_at_most(room), pow2_at_least(facts.sizes[last]))
+        return _ranked(facts, aim, axis, s)
+    parts = 1
+    if aim.split and count < aim.target.sms and n >= WORTH_PARTS:
+        parts = max(1, min(4 * aim.target.sms // count, n // PART))
+        s.blocks[axis] = parts
+    each = -(-n // parts)
+    threads = max(32, min(pow2_at_least(-(-each // most)), pow2_at_most(aim.row_threads)))
+    if threads > MOST_THREADS:  # it is walked in steps
+        threads, most = STEP_THREADS, max(v, most // 2 // v * v)
+    s.local[axis] = threads
+    s.upcast[axis] = max(1, min(-(-each // (threads * v)), most // v))
+    return _ranked(facts, aim, axis, s)
+
+
+def _columns(facts: KernelFacts, aim: Aim, axis: int, x: int) -> list[Opts]:
+    """x: the axis that memory is contiguous in."""
+    n, size = facts.sizes[axis], facts.sizes[x]
+    words = max(1, facts.widest_item() // 4)
+    rest = math.prod(facts.sizes[a] for a in facts.outputs if a not in (axis, x))
+    s = Sizes(facts)
+    s.local[x] = min(ROW_LANES, pow2_at_least(size))
+    s.vector[x] = min(facts.vector(x), max(1, 2 // words))
+    while s.vector[x] > 1 and rest * -(-size // (s.local[x] * s.vector[x])) < aim.target.sms // 2:
+        s.vector[x] //= 2
+    s.vector[axis] = min(BELOW // words or 1, pow2_at_least(n))
+    below = pow2_at_least(-(-n // s.vector[axis]))
+    s.local[axis] = max(1, min(below, COLUMN_THREADS // s.local[x]))
+    blocks = rest * -(-size // (s.local[x] * s.vector[x]))
+    step = s.local[axis] * s.vector[axis]
+    if aim.split and 2 * blocks < aim.target.sms and n >= 2 * COLUMN_PART:
+        parts = max(1, min(2 * aim.target.sms // blocks, n // max(COLUMN_PART, step)))
+        if parts > 1:
+            s.blocks[axis] = parts
+    return _ranked(facts, aim, x, s)
+
+
+def _ranked(facts: KernelFacts, aim: Aim, first: int, s: Sizes) -> list[Opts]:
+    """The mapping, then a plain one; launch bounds from a register estimate."""
+    words = max(1, facts.widest_item() // 4)
+    each = math.prod(d.get(a, 1) for d in (s.upcast, s.vector) for a in range(len(facts.axes)))
+    chunks = math.prod(s.upcast.values())
+    registers = REGISTERS_BESIDES + (each + chunks) * words
+    threads = max(32, s.threads)
+    per_sm = aim.target.registers_per_sm // (threads * registers)
+    per_sm = max(1, min(per_sm, aim.target.max_threads_per_sm // threads, MOST_BLOCKS))
+    lanes = order(facts, first)
+    best = s.opts(lanes, blocks_per_sm=per_sm)
+    plain = Sizes(facts)
+    plain.local = {a: n for a, n in s.local.items() if n > 1}
+    plain.blocks = dict(s.blocks)
+    return [best, plain.opts(lanes, blocks_per_sm=0)]

@@ -1,0 +1,82 @@
+"""Both halves of a split reduction in one launch: the block that comes last folds.  LOOPS, LOOPS
+-> LOOPS.
+
+Here because: after `split_grid` both halves are kernels, and once they are lowered they are chains
+of effects, of which one can follow the other.  A second launch costs more than the fold.
+Before: END(STORE(part, ...))            and          END(STORE(out, fold of part))
+After:  STORE(part, ...); BARRIER; the first thread: FENCE, ticket = ATOMIC(tickets + 1), FENCE;
+        BARRIER; IF the ticket is the last one: STORE(out, fold of part); tickets = 0
+
+Blocks that differ in the part alone are a group and draw from one ticket; the last one of a group
+stores what the group has summed.  Fences on both sides of an atomic order blocks: what the others
+stored before they drew is there.  Parts are folded by their number, whoever comes last, so the bits
+are the same in every run.  Tickets are zero before a launch and after it.
+"""
+
+from __future__ import annotations
+
+from uopc.dtype import AddrSpace, dtypes
+from uopc.passes.bind import hardware_ranges
+from uopc.passes.walk import replace
+from uopc.symbolic import index as ix
+from uopc.uop.cursor import Cursor
+from uopc.uop.node import UOp, derive, prod, toposort
+from uopc.uop.ops import IN_THREAD, Atomic, AxisType, Fence, LaunchArg, Ops, ParamArg, RangeArg
+
+
+def with_last_block(first: UOp, second: UOp, slot: int) -> tuple[UOp, UOp]:
+    """(the kernel, the memory of its tickets at `slot`) of two kernels in LOOPS.
+
+    The second has the first's threads, and its blocks but for those of the part.
+    """
+    groups = hardware_ranges(second, AxisType.GLOBAL)
+    (part,) = [r for r in hardware_ranges(first, AxisType.GLOBAL) if r not in groups]
+    lanes = hardware_ranges(first, AxisType.LOCAL)
+    leader = ix.conj(*(ix.below(r, 1) for r in lanes))
+    count = prod(r.arg.size for r in groups)
+    tickets = UOp(Ops.BUFFER, (), ParamArg(slot, dtypes.u32, (count,)))
+    mine = tickets.index(ix.flat((r, r.arg.size) for r in groups))
+    free = 1 + max((u.arg.slot for u in toposort(first) if u.op is Ops.ALLOC), default=-1)
+    drawn = UOp(Ops.ALLOC, (), ParamArg(free, dtypes.u32, (1,), AddrSpace.SHARED, "drawn"))
+    c = Cursor(*first.src)
+    c.barrier()
+    with c.when(leader):
+        c.fence(Fence.DEVICE)
+        ticket = c.atomic(Atomic.ADD, mine, 1)
+        c.fence(Fence.DEVICE)
+        c.store(drawn.index(0), ticket)
+    c.barrier()
+    with c.when(c.load(drawn.index(0)).eq(part.arg.size - 1)):
+        c.done = _following(first, second, free + 1, c.done)
+        c.store(mine, 0, leader)
+    arg: LaunchArg = first.arg
+    return derive(first, c.sink(arg).src, arg), tickets
+
+
+def _following(first: UOp, second: UOp, slot: int, done: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The effects of the second kernel after what is done, with loops and memories of their own,
+    in the first one's threads."""
+    nodes = toposort(first)
+    instance = 1 + max((u.arg.instance for u in nodes if u.op is Ops.RANGE), default=0)
+    lanes, others = (hardware_ranges(x, AxisType.LOCAL) for x in (first, second))
+    table = dict(
+        zip(
+            [r for r in others if r not in lanes],
+            [r for r in lanes if r not in others],
+            strict=True,
+        )
+    )
+    for u in toposort(second):
+        if u.op is Ops.RANGE and u.arg.kind in IN_THREAD:
+            a: RangeArg = u.arg
+            moved = RangeArg(
+                a.axis, a.size, a.kind, a.digit, a.instance + instance, a.start, a.step
+            )
+            table[u] = UOp(Ops.RANGE, (), moved)
+        elif u.op is Ops.ALLOC:
+            m: ParamArg = u.arg
+            alloc = ParamArg(m.slot + slot, m.dtype, m.shape, m.addrspace, m.name)
+            table[u] = UOp(Ops.AFTER, (UOp(Ops.ALLOC, (), alloc), *done))
+        elif u.op is Ops.BUFFER:
+            table[u] = UOp(Ops.AFTER, (u, *done))
+    return replace(second, table).src
