@@ -67,7 +67,7 @@ body = (rows - rows.reduce(Ops.MAX).reshape((16, 1)).expand((16, 32))).exp()
 kernel = gpu_lower(body, out(body, 1), gpu_opt_choice(body))
 show("softmax numerator, (16, 32)", kernel, (x,), np.exp(x - x.max(1, keepdims=True)), 1e-6)
 
-# a sum that is split over blocks: two kernels
+# a sum that is split over blocks: the one that comes last folds
 x = rng.standard_normal(100_003, np.float32)
 total = uopc.compile(buffer(0, dtypes.f32, x.shape).reduce(Ops.ADD), target="emulated")
 error = abs(float(total(x)) - x.sum(dtype=float)) / np.abs(x).sum(dtype=float)

@@ -398,7 +398,7 @@ def picked(options: argparse.Namespace) -> list[Row]:
     pattern = re.escape(options.ncu) if options.ncu else options.rows
     rows = [row for row in ROWS if re.search(pattern, row.name)]
     if options.small:
-        rows = [row.at(row.work.small[0]) for row in rows]
+        rows = list(dict.fromkeys(row.at(shape) for row in rows for shape in row.work.small))
     return rows
 
 

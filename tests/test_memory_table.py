@@ -65,8 +65,9 @@ def test_the_benchmark_names_kernels_without_a_gpu() -> None:
     command = [sys.executable, "scratch/bench_memory.py", "--compile", "sm_90", "--small"]
     ran = subprocess.run([*command, "--rows", "^add .* f32"], capture_output=True, text=True)
     lines = ran.stdout.splitlines()
-    assert ran.returncode == 0 and len(lines) == 2, ran.stderr
-    assert all(x.startswith("add 4096 f32 ") and "kernels 1" in x for x in lines)
+    assert ran.returncode == 0 and len(lines) == 3, ran.stderr
+    assert {x.split()[1] for x in lines} == {"4096", "1003", "5"}
+    assert all(x.startswith("add ") and "kernels 1" in x for x in lines)
 
 
 # ---- at small and odd sizes

@@ -71,7 +71,8 @@ class Opts:
     blocks_per_sm: second number of the launch bounds (it sets ptxas's register target); 0: none.
     keep: "reg" keeps a dear value that several loops use in registers, "shared" rows too long for
         registers in shared memory, "none" computes again.
-    early: loads that wait for nothing are issued before the first reduction.
+    early: loads that wait for nothing are issued before the first reduction, and in loops where
+        threads of a block meet those of the next iteration before they do.
     turn: {axis: elements of one thread}: accesses contiguous along that axis, while neighbouring
         lanes walk another one, go through shared memory (`passes/turn.py`); the axis that lanes
         walk may be named too.

@@ -39,7 +39,6 @@ from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
 from uopc.passes.rangeify import rangeify, rangeify_kernel
-from uopc.passes.reload import reload
 from uopc.passes.scans import scans
 from uopc.passes.segments import Segmented, segment_opts, segments
 from uopc.passes.share import axes_of, reduced_axes, scanned_axes, share
@@ -93,10 +92,6 @@ def _effects(root: UOp, opts: Opts) -> UOp:
     return effects(root, opts.gpu)
 
 
-def _reload(root: UOp, opts: Opts) -> UOp:
-    return reload(root) if opts.gpu and opts.keep == "none" else root
-
-
 def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
@@ -114,7 +109,6 @@ LOWERING: tuple[Pass, ...] = (
     Pass("cooperate", _cooperate, Stage.MAPPED, "lanes are known, SHUFFLEs are dear"),
     Pass("materialise", _materialise, Stage.MAPPED, "what is kept, before it gets memory"),
     Pass("effects", _effects, Stage.LOOPS, "memory and order"),
-    Pass("reload", _reload, Stage.LOOPS, "nests and what they wait for are known; not yet wide"),
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
     Pass("exact_math", _plain(exact_math), Stage.LOOPS, "a function was one dear op", _asked),
     Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
@@ -491,10 +485,10 @@ def _steps(
             three = split_scan(root, opts, axis, slot + len(partials))
             partials += three.buffers
             for first in three.firsts:
-                mine = _second_half(KernelFacts.of_indexed(first), way)
+                mine = _second_half(first, way)
                 steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
             root = three.rest
-            opts = _second_half(KernelFacts.of_indexed(root), way)
+            opts = _second_half(root, way)
             continue
         first, mine, root, made = split_grid(root, opts, slot + len(partials))
         partials += made
@@ -502,7 +496,7 @@ def _steps(
             step, tickets = _folded(first, mine, root, folding, slot + len(partials), name, way)
             return (*steps, step), [*partials, tickets]
         steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
-        opts = _second_half(KernelFacts.of_indexed(root), way)
+        opts = _second_half(root, way)
     steps.append(_step(root, opts, name, way))
     return tuple(steps), partials
 
@@ -520,10 +514,14 @@ def _folded(
     return _rendered(sink, opts, trace, name, way), tickets
 
 
-def _second_half(facts: KernelFacts, way: _Way) -> Opts:
-    """Opts for what folds the parts; the first that can write in place, if it does."""
-    ranked = [*_candidates(facts, way, split=False)]
-    return next((o for o in ranked if may_write_in_place(facts.root, o)), ranked[0])
+def _second_half(root: UOp, way: _Way) -> Opts:
+    """Opts for what folds the parts, or goes on from them: the first that can write in place, if it
+    does, and needs no stack."""
+    ranked = [*_candidates(KernelFacts.of_indexed(root), way, split=False)]
+    fit = [o for o in ranked if may_write_in_place(root, o)] or ranked
+    if way.language != "cuda":
+        return fit[0]
+    return next((o for o in fit if not _spills(_step(root, o, "half", way))), fit[0])
 
 
 def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:

@@ -13,13 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.kernels import param
 from tests.runtime.sources import AXPY_C
 from uopc.config import Config
+from uopc.dtype import dtypes
 from uopc.errors import DeviceError, ToolchainError, UsageError
+from uopc.opts import Opts
+from uopc.pipeline import compile as compile_bodies
 from uopc.render import emulate
 from uopc.runtime import cpu
 from uopc.runtime.arrays import address
 from uopc.runtime.cache import open_cache
+from uopc.uop.ops import Ops
 
 FILL = (
     "int fill(void **args) { int *p = args[0]; for (int i = 0; i < 8; i++) p[i] = %d; return 0; }"
@@ -292,3 +297,15 @@ def test_a_compiler_is_asked_for_its_version_where_loads_have_conditions(
     for _ in range(2):  # the second one is in the cache
         cpu.load(guarded, "g", config=config)
     assert asked == [cpu.find_compiler(config).command]
+
+
+@pytest.mark.parametrize("first", [Ops.MAX, Ops.MIN])
+def test_extremes_beside_a_sum_of_integers(first: Ops) -> None:
+    """gcc 12 takes wrong lanes of several extremes in unsigned memories (note 0004)."""
+    x = param(0, 16, dtype=dtypes.i32)
+    squares = x * x if first is Ops.MAX else -(x * x)
+    bodies = [squares.reduce(first, 1), squares.reduce(Ops.ADD, 1)]
+    values = np.arange(16, dtype=np.int32) % 6
+    values[3] = 8
+    found, total = compile_bodies(bodies, Opts(upcast={0: 2}), "cpu")(values)
+    assert abs(int(found)) == 64 and abs(int(total)) == int((values * values).sum())

@@ -22,7 +22,8 @@ def columns(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     s = Sizes(facts)
     s.vector[x] = v
     item = facts.widest_load()
-    lanes = 32 if item >= 4 else max(4, LINE // (v * item))
+    few = facts.held(axis) and rows < aim.blocks * 32 * v  # which cannot be split over the grid
+    lanes = max(4, LINE // (v * item)) if few or item < 4 else 32
     s.local[x] = min(lanes, pow2_at_least(-(-width // v)))
     blocks = -(-rows // (s.local[x] * v))
     across = min(max(1, aim.max_threads // s.local[x]), pow2_at_least(n))

@@ -130,8 +130,8 @@ class KernelFacts:
         return max((a.itemsize for a in self.accesses if not a.store), default=4)
 
     def held(self, axis: int) -> bool:
-        """Is axis walked again: by a reduction, a scan or STOREs that need what another walk along it
-        has come to?  Walks that need nothing of each other are one (`passes/nests.py`)."""
+        """Is axis walked again: by a reduction, a scan or STOREs that need what another walk along
+        it has come to?  Walks that need nothing of each other are one (`passes/nests.py`)."""
         r = self.axes[axis]
         walks = [u for u in (*self.reduces, *self.scans) if r in u.src[1:]]
         ends = (u for u in self.root.src if u.op is Ops.END and not is_report(u))
@@ -237,6 +237,8 @@ def _short_and_next(facts: KernelFacts) -> tuple[UOp, UOp] | None:
     outer = stepping(inner.arg.size)
     if outer is None or outer is inner:
         return None
+    if any((inner in e.src[1:]) != (outer in e.src[1:]) for e in facts.root.src):
+        return None  # what reports may walk one of them alone
     if any(
         worth_a_tile(r.arg.size, inner.arg.size) and turnable(facts, inner.arg.axis, r.arg.axis)
         for r in axes

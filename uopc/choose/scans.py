@@ -31,8 +31,10 @@ COLUMN_PART = 64  # elements of a part of a column at least
 def scans(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
     """Ranked Opts of a kernel that scans along `axis`."""
     others = tuple(a for a in facts.outputs if a != axis and facts.sizes[a] > 1)
-    strided = bool(others) and not facts.contiguous(axis) and bool(facts.strides(axis))
-    if strided:
+    walked = facts.strides(axis)
+    strided = bool(walked) and not facts.contiguous(axis)
+    strided |= bool(facts.large([a for a, c in walked if not a.store and c not in (None, 0, 1)]))
+    if others and strided:
         return _columns(facts, aim, axis, contiguous_axis(facts, others))
     return _rows(facts, aim, axis)
 
@@ -56,7 +58,7 @@ def _rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
         return _ranked(facts, aim, axis, s)
     parts = 1
     if aim.split and count < aim.target.sms and n >= WORTH_PARTS:
-        parts = max(1, min(4 * aim.target.sms // count, n // PART))
+        parts = max(1, n // PART)  # each stays in the registers of a block
         s.blocks[axis] = parts
     each = -(-n // parts)
     threads = max(32, min(pow2_at_least(-(-each // most)), pow2_at_most(aim.row_threads)))

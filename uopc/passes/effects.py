@@ -362,7 +362,7 @@ class _Kernel:
         env = Env({**outer.table, **self.reopen(loop.ranges, number)}, loop)
         self.env[loop] = env
         before = self.before.get(loop, ())
-        for u in filter(self.flies, loop.fills if loop.meets else ()):
+        for u in filter(self.flies, loop.fills if self.loads_ahead(loop) else ()):
             before = (self.ahead(u, outer, env, before),)
         alone = len(loop.items) == 1
         for item in loop.items:
@@ -379,11 +379,16 @@ class _Kernel:
             self.finish(u, outer, end)
         return end
 
-    def flies(self, u: UOp) -> bool:
-        """Can a STAGE be loaded an iteration ahead?  A LOAD of what is not written, from where is
-        known before."""
+    def loads_ahead(self, loop: Loop) -> bool:
+        """Are its LOADs waited for in the next iteration?  Where threads meet in it, but for scans:
+        their turns are short, and wait for each other in any case."""
         early = self.root.arg is None or self.root.arg.early
-        if not early or u.op is not Ops.STAGE or u.arg.space is not AddrSpace.REG:
+        forward = all((r.arg.start, r.arg.step) == (0, 1) for r in loop.ranges)
+        return early and forward and loop.meets and all(u.op is not Ops.SCAN for u in loop.fills)
+
+    def flies(self, u: UOp) -> bool:
+        """Is it a LOAD into registers, of what is not written, from where is known before?"""
+        if u.op is not Ops.STAGE or u.arg.space is not AddrSpace.REG:
             return False
         load = u.src[0]
         if load.op is not Ops.LOAD or load in self.above:

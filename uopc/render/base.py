@@ -561,7 +561,11 @@ class Renderer:
 
     def declare(self, m: UOp) -> None:
         size = block_elements(m)
-        self.put(f"{self.qualifier(m)}{self.element_type(m.dtype)} {self.memory_name(m)}[{size}];")
+        self.put(f"{self.qualifier(m)}{self.memory_type(m)} {self.memory_name(m)}[{size}];")
+
+    def memory_type(self, m: UOp) -> str:
+        """What an allocation is declared as."""
+        return self.element_type(m.dtype)
 
     def element_type(self, d: DType) -> str:
         """The C type of an element of a memory."""

@@ -12,7 +12,7 @@ from uopc.render.base import PRIMARY, UNARY, Renderer, Text
 from uopc.render.ends import guard_of
 from uopc.render.gcc import out_of_order, register_rows
 from uopc.target import CPU, Target
-from uopc.uop.node import UOp, addrspace, derive, prod, toposort
+from uopc.uop.node import UOp, addrspace, derive, memory, prod, toposort
 from uopc.uop.ops import AxisType, Ops
 
 #: the text of a guard that holds wherever it is asked
@@ -33,7 +33,8 @@ class CRenderer(Renderer):
         self.truncates = any(
             u.op is Ops.CAST and u.dtype.is_int and u.src[0].dtype.is_float for u in order
         )
-        self.wraps = self.vectorised and any(map(_adds_signed, order))
+        self.wraps = self.vectorised and any(_accumulates(u, Ops.ADD, Ops.MUL) for u in order)
+        self.extremes = {memory(u.src[0]) for u in order if _accumulates(u, Ops.MAX, Ops.MIN)}
         self.kept_loops = out_of_order(order) | register_rows(order) if self.vectorised else set()
 
     def text(self, u: UOp) -> Text:
@@ -89,6 +90,10 @@ class CRenderer(Renderer):
 
     def element_type(self, d: DType) -> str:
         return self.ctype[_UNSIGNED[d]] if self.wraps and d in SIGNED else super().element_type(d)
+
+    def memory_type(self, m: UOp) -> str:
+        """Of several maxima in unsigned memories gcc 12 takes wrong lanes (note 0004)."""
+        return super().element_type(m.dtype) if m in self.extremes else super().memory_type(m)
 
     def constant(self, u: UOp) -> str:
         if u.arg.dtype is dtypes.bool:
@@ -172,10 +177,10 @@ class CRenderer(Renderer):
 _UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
 
 
-def _adds_signed(u: UOp) -> bool:
-    """A STORE of a sum or product of signed integers into registers."""
+def _accumulates(u: UOp, *ops: Ops) -> bool:
+    """Is it a STORE of such a combination of signed integers into registers?"""
     registers = u.op is Ops.STORE and addrspace(u.src[0]) is AddrSpace.REG
-    return registers and u.src[1].dtype in SIGNED and u.src[1].op in (Ops.ADD, Ops.MUL)
+    return registers and u.src[1].dtype in SIGNED and u.src[1].op in ops
 
 
 def _negated(u: UOp) -> UOp | None:
