@@ -578,6 +578,17 @@ def test_a_sum_over_blocks_with_two_outputs_and_an_update() -> None:
     assert [p.size for p in step.source.params if p.slot in kernel.counters] == [3]
 
 
+def test_a_group_of_blocks_does_not_fold_parts_that_another_one_stores() -> None:
+    """Sums of the 3 rows of a plane beside one of the plane: its parts are stored by one group."""
+    b = Body(2, 3, 64)
+    x, y = b.param(2, 3, 64), b.param(2, 64)
+    b.store(b.walks(x.reduce(Ops.ADD, 1), 0, 1, 2))
+    b.store(b.walks(y.reduce(Ops.ADD, 1), 0, 2))
+    kernel, have = run_kernel(b.record, "emulated", Opts(gpu=True, blocks={2: 4}, local={2: 8}))
+    close(outputs_in(b.record, have), wanted(b.record, arrays_for(b.record)))
+    assert len(kernel.steps) == 2
+
+
 def test_opts_that_cannot_split_are_passed_over() -> None:
     """Few long rows, normalised and summed in a chain: no candidate may split them."""
     b = Body(1, 70_000)

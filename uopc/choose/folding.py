@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from uopc.choose.facts import KernelFacts, tiles
 from uopc.opts import AxisSizes, Opts
+from uopc.passes.in_place import may_write_in_place
 from uopc.passes.share import axes_of, is_report, output_axes, reduced_axes
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import Ops
@@ -20,7 +21,10 @@ def folding_opts(first: UOp, opts: Opts, second: UOp) -> Opts | None:
     reduce over the parts alone; then what one of its blocks does is what a group of the first's
     blocks leaves.
     """
-    *kept, _ = sorted(output_axes(first))
+    stored = output_axes(first)
+    *kept, _ = sorted(stored)
+    if any({r.arg.axis for r in e.src[1:]} != stored for e in first.src if not is_report(e)):
+        return None  # a group would read parts that another one stores
     walked, inner = sorted(reduced_axes(second)), sorted(reduced_axes(first))
     if len(walked) != 1 or len(inner) != 1 or any(is_report(e) for e in second.src):
         return None
@@ -38,7 +42,7 @@ def folding_opts(first: UOp, opts: Opts, second: UOp) -> Opts | None:
 
     copies = {a: dict(opts.upcast).get(a, 1) * dict(opts.vector).get(a, 1) for a in kept}
     chains = tiles(KernelFacts.of_indexed(second), {walked[0]: lanes}, copies)
-    return Opts(
+    folding = Opts(
         gpu=True,
         local={number[a]: n for a, n in opts.local if a in number},
         upcast=of_kept(opts.upcast),
@@ -50,6 +54,7 @@ def folding_opts(first: UOp, opts: Opts, second: UOp) -> Opts | None:
         grid=tuple([a for a in opts.grid if a in kept]),
         blocks_per_sm=opts.blocks_per_sm,
     )
+    return folding if may_write_in_place(second, folding) else None
 
 
 def _memories(root: UOp, op: Ops) -> set[UOp]:

@@ -416,10 +416,12 @@ class _Kernel:
         done = self.copied(kept, u, UOp(Ops.LOAD, (element,)), mine)
         self.built[_once(u, env)] = (UOp(Ops.AFTER, (kept, done)),), address
         then = Env({**env.table, r: ix.add(now, ix.index(1))}, env.loop).within(self.reopen(copies))
-        index, *gate = ix.substitute(load, then.table).src
-        other = gate[1] if gate else UOp.const(0, kind)
-        ok = ix.conj(*gate[:1], ix.below(then.table[r], r.arg.size))
-        later = UOp(Ops.LOAD, (index, ok, other))
+        later = ix.substitute(load, then.table)
+        if later.op is Ops.LOAD:  # and not what is outside all along
+            index, *gate = later.src
+            other = gate[1] if gate else UOp.const(0, kind)
+            ok = ix.conj(*gate[:1], ix.below(then.table[r], r.arg.size))
+            later = UOp(Ops.LOAD, (index, ok, other))
         return self.copied(UOp(Ops.AFTER, (running, done)), u, later, then, before)
 
     def copied(self, m: UOp, u: UOp, value: UOp, env: Env, before: Done = ()) -> UOp:

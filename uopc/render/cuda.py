@@ -74,7 +74,8 @@ def _asm(name: str, to: str, ins: str, instruction: str, constraint: str, first:
 _SM80 = {
     "max_f32": _asm("max_f32", "float", "float", "max.NaN.f32 %0, %1, %2", "f", "f"),
     "min_f32": _asm("min_f32", "float", "float", "min.NaN.f32 %0, %1, %2", "f", "f"),
-    # of the packed form one half is used: the plain one is sixteen times as slow (F2F against F2FP)
+    # of the packed form (F2FP) one half is used: the plain one is F2F, sixteen times as slow, where
+    # what is rounded is used on and not stored beside a neighbour (note 0013)
     **{
         f"f32_to_{name}": f"FN unsigned short f32_to_{name}(float a) "
         f'{{ unsigned r; asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(a)); '
