@@ -16,7 +16,7 @@ from typing import Any
 from uopc.errors import UsageError
 
 AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
-_BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster")
+_BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster", "pack")
 CLUSTER_SIZES = (2, 4, 8, 16)
 
 
@@ -77,6 +77,8 @@ class Opts:
         lanes walk another one, go through shared memory (`passes/turn.py`); the axis that lanes
         walk may be named too.
     streaming: loads of what no other block reads tell the caches that no one will want it again.
+    pack: {axis: width}: on a CPU, operands of products that vary along that output axis are first
+        written to memory, `width` elements of it side by side (`passes/pack.py`).
     """
 
     gpu: bool
@@ -97,6 +99,7 @@ class Opts:
     turn: AxisSizes
     streaming: bool
     cluster: AxisSizes
+    pack: AxisSizes
 
     def __init__(
         self,
@@ -118,9 +121,10 @@ class Opts:
         turn: Mapping[int, int] | AxisSizes = (),
         streaming: bool = False,
         cluster: Mapping[int, int] | AxisSizes = (),
+        pack: Mapping[int, int] | AxisSizes = (),
     ) -> None:
         given = dict(blocks=blocks, loop=loop, tile=tile, upcast=upcast, local=local, vector=vector)
-        given |= dict(turn=turn, cluster=cluster)
+        given |= dict(turn=turn, cluster=cluster, pack=pack)
         for name, sizes in given.items():
             pairs = sizes.items() if isinstance(sizes, Mapping) else sizes
             clean = tuple(sorted((int(a), int(n)) for a, n in pairs))
@@ -136,6 +140,10 @@ class Opts:
                 f"Opts: axis {both[0]} has both blocks and loop; one of them must be the rest"
             )
         _check_cluster(self.cluster, bool(gpu))
+        if self.pack and gpu:
+            raise UsageError(
+                f"Opts.pack={dict(self.pack)} is for CPU kernels; a GPU's blocks share tiles"
+            )
         if keep not in ("reg", "shared", "none"):
             raise UsageError(f"Opts.keep is {keep!r}; it is 'reg', 'shared' or 'none'")
         if unroll < 1:
@@ -235,6 +243,12 @@ class Opts:
                 raise UsageError(
                     f"Opts.cluster={{{axis}: {n}}} and Opts.blocks={dict(self.blocks)}: a "
                     "reduction is spread over a cluster or over the grid, not both"
+                )
+        for axis, n in self.pack:
+            if axis in reduced:
+                raise UsageError(
+                    f"Opts.pack={{{axis}: {n}}}: axis {axis} is reduced; operands are packed along "
+                    "an output axis"
                 )
         for axis, n in self.turn:
             if axis in reduced:

@@ -38,6 +38,7 @@ from uopc.passes.last_block import with_last_block
 from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
+from uopc.passes.pack import pack
 from uopc.passes.rangeify import rangeify, rangeify_kernel
 from uopc.passes.scans import scans
 from uopc.passes.segments import Segmented, segment_opts, segments
@@ -480,6 +481,10 @@ def _steps(
     steps: list[Step] = []
     partials: list[UOp] = []
     opts.check(len(axes_of(root)), reduced_axes(root))  # the halves have axes of their own
+    if opts.pack:
+        firsts, root, partials = pack(root, opts, slot)
+        for first in firsts:
+            steps.append(_step(first, _second_half(first, way), f"{name}_part{len(steps)}", way))
     while (axis := split_axis(root, opts)) is not None:
         if axis in scanned_axes(root):
             three = split_scan(root, opts, axis, slot + len(partials))

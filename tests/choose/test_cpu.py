@@ -65,6 +65,25 @@ def test_a_product_has_a_register_tile() -> None:
     assert dict(opts.upcast) and dict(opts.vector)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "thread"),
+    [
+        ((1024, 1024, 1024), 0),
+        ((1024, 1000, 1024), 1),  # a rest along 0 is in no loop inside
+        ((64, 4096, 512), 1),  # too few rows for threads
+        ((64, 160, 1024), None),
+    ],
+)
+def test_a_large_product_has_panels(sizes: tuple[int, int, int], thread: int | None) -> None:
+    opts = rank(facts(product(*sizes)))[0]
+    assert opts == Opts(pack={0: 6, 1: 16}, upcast={0: 6}, vector={1: 16}, thread=thread)
+
+
+@pytest.mark.parametrize("sizes", [(8, 4096, 4096), (4096, 8, 8), (64, 64, 64), (4096, 4096, 4)])
+def test_small_and_narrow_products_have_none(sizes: tuple[int, int, int]) -> None:
+    assert not rank(facts(product(*sizes)))[0].pack
+
+
 def by_transposed(m: int, n: int, k: int) -> UOp:
     """(m, k) by (n, k) transposed: both are contiguous along k."""
     a = param(0, m, k).reshape((m, 1, k)).expand((m, n, k))
@@ -73,13 +92,13 @@ def by_transposed(m: int, n: int, k: int) -> UOp:
 
 
 def test_a_product_along_k_has_a_row_of_sums_for_each_output() -> None:
-    body = by_transposed(64, 128, 256)
+    body = by_transposed(32, 128, 128)
     (opts,) = rank(facts(body))[:1]
     assert dict(opts.vector) == {2: 8} and dict(opts.upcast) == {0: 4, 1: 2}
     kernel = compile(body, target="cpu")
     assert "acc1[64]" in kernel.source and "#pragma GCC unroll 1\n" in kernel.source
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-4, 5, (n, 256)).astype(np.float32) for n in (64, 128))
+    a, b = (rng.integers(-4, 5, (n, 128)).astype(np.float32) for n in (32, 128))
     np.testing.assert_array_equal(kernel(a, b), a @ b.T)
 
 

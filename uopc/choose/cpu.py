@@ -18,6 +18,8 @@ from uopc.uop.ops import Combine
 THREAD_WORK = 1 << 18  # elements below which one thread is faster than starting more
 PRODUCT_WORK = 1 << 24  # the same, multiply-adds of a product: about half a millisecond
 VECTOR_BYTES = 64  # a register row of one AVX-512 register, or two of AVX2
+PACK_WORK = 1 << 23  # multiply-adds of a product below which panels cost more than they save
+ROWS = 6  # of a register tile: with two vectors of 16 registers each, 12 are accumulators
 COLUMNS = 512  # accumulators of a strided reduction: whole cache lines of each row, all in L1
 
 
@@ -30,7 +32,8 @@ def rank(facts: KernelFacts) -> list[Opts]:
     if not facts.reduces:
         return [_with_threads(facts, {}, {}, {})]
     if (found := facts.product()) is not None:
-        return [_product(facts, *found), _with_threads(facts, {}, {}, {})]
+        packed = _packed_product(facts, *found)
+        return [*packed, _product(facts, *found), _with_threads(facts, {}, {}, {})]
     vector: dict[int, int] = {}
     upcast: dict[int, int] = {}
     width = VECTOR_BYTES // facts.widest_item()
@@ -66,6 +69,28 @@ def _scan(facts: KernelFacts, axis: int) -> Opts:
     return _with_threads(facts, {}, vector, tile)
 
 
+def _packed_product(facts: KernelFacts, m: int, n: int, k: int) -> list[Opts]:
+    """Both operands in panels, a tile of 6 rows by one AVX-512 register, or two of AVX2, each.
+
+    Neither operand is then read with a stride, and no size leaves a rest inside the loop over k.
+    Nothing where the product is small or narrow.
+    """
+    width = VECTOR_BYTES // _product_bytes(facts)
+    x, y = (n, m) if facts.sizes[n] >= width else (m, n)
+    sizes = facts.sizes
+    work = math.prod(sizes)
+    worth = PACK_WORK >> 3 if _along_k(facts, k) else PACK_WORK
+    if sizes[x] < width or sizes[y] < 2 * ROWS or sizes[k] < width or work < worth:
+        return []
+    batches = [a for a in facts.outputs if a not in (m, n) and sizes[a] > 1]
+    thread = None
+    if work >= PRODUCT_WORK:  # an axis with a rest inside its loop makes gcc forget the registers
+        long = sizes[y] >= 16 * ROWS and sizes[x] % width == 0
+        thread = batches[0] if batches and sizes[batches[0]] >= 16 else y if long else x
+    tile = {y: ROWS, x: width}
+    return [Opts(merge=facts.merge, upcast={y: ROWS}, vector={x: width}, thread=thread, pack=tile)]
+
+
 def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
     """Eight vectors of accumulators: with as many loads they fit sixteen registers, and they hide
     the latency of a fused multiply-add (Van Zee and van de Geijn, "BLIS", ACM TOMS 41(3), 2015).
@@ -75,8 +100,7 @@ def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
     """
     width = VECTOR_BYTES // 2 // _product_bytes(facts)
     along = [a for a in (n, m) if facts.contiguous(a) and facts.sizes[a] >= width]
-    loads = [c for a, c in facts.strides(k) if not a.store]
-    if not along or (loads and all(c == 1 for c in loads)):
+    if not along or _along_k(facts, k):
         upcast = {m: _divisor(facts.sizes[m], 4), n: _divisor(facts.sizes[n], 2)}
         vector = {k: min(width, pow2_at_least(facts.sizes[k]))}
     else:
@@ -85,6 +109,12 @@ def _product(facts: KernelFacts, m: int, n: int, k: int) -> Opts:
         wide = 2 * width if facts.sizes[x] % (2 * width) == 0 else width
         upcast, vector = {y: _divisor(facts.sizes[y], 4)}, {x: wide}
     return _with_threads(facts, upcast, vector, {}, PRODUCT_WORK)
+
+
+def _along_k(facts: KernelFacts, k: int) -> bool:
+    """Are both operands contiguous along what is summed?"""
+    loads = [c for a, c in facts.strides(k) if not a.store]
+    return bool(loads) and all(c == 1 for c in loads)
 
 
 def _product_bytes(facts: KernelFacts) -> int:
