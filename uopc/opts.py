@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from uopc.errors import UsageError
+from uopc.plan import Plan
 
 AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
 _BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster", "pack")
@@ -79,6 +80,7 @@ class Opts:
     streaming: loads of what no other block reads tell the caches that no one will want it again.
     pack: {axis: width}: on a CPU, operands of products that vary along that output axis are first
         written to memory, `width` elements of it side by side (`passes/pack.py`).
+    plan: how blocks of a GPU work on a matrix product (`uopc/plan.py`); then no axis has digits.
     """
 
     gpu: bool
@@ -100,6 +102,7 @@ class Opts:
     streaming: bool
     cluster: AxisSizes
     pack: AxisSizes
+    plan: Plan | None
 
     def __init__(
         self,
@@ -122,6 +125,7 @@ class Opts:
         streaming: bool = False,
         cluster: Mapping[int, int] | AxisSizes = (),
         pack: Mapping[int, int] | AxisSizes = (),
+        plan: Plan | None = None,
     ) -> None:
         given = dict(blocks=blocks, loop=loop, tile=tile, upcast=upcast, local=local, vector=vector)
         given |= dict(turn=turn, cluster=cluster, pack=pack)
@@ -166,6 +170,12 @@ class Opts:
             gpu=bool(gpu), unroll=unroll, thread=thread, keep=keep, early=bool(early)
         )
         rest["streaming"] = bool(streaming)
+        rest["plan"] = plan
+        if plan is not None and (not gpu or any(given.values())):
+            raise UsageError(
+                "Opts.plan needs gpu=True, and says itself what blocks, threads and loops do: "
+                "leave the digits of axes out"
+            )
         rest |= dict(
             lanes=tuple(lanes),
             grid=tuple(grid),
@@ -281,6 +291,8 @@ class Opts:
             for f in fields(self)
             if getattr(self, f.name) != getattr(default, f.name)
         }
+        if self.plan is not None:
+            out["plan"] = asdict(self.plan)
         return json.dumps(out)
 
     @classmethod
@@ -292,6 +304,9 @@ class Opts:
             raise UsageError(f"Opts has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
         given: dict[str, Any] = {}
         for name, value in data.items():
+            if name == "plan":
+                given[name] = Plan(**value)
+                continue
             rows = (
                 [tuple(x) if isinstance(x, list) else x for x in value]
                 if isinstance(value, list)

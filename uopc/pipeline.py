@@ -39,6 +39,7 @@ from uopc.passes.legalise import legalise
 from uopc.passes.linearize import linearize
 from uopc.passes.materialise import materialise
 from uopc.passes.pack import pack
+from uopc.passes.pipeline import pipeline
 from uopc.passes.rangeify import rangeify, rangeify_kernel
 from uopc.passes.scans import scans
 from uopc.passes.segments import Segmented, segment_opts, segments
@@ -46,6 +47,7 @@ from uopc.passes.share import axes_of, reduced_axes, scanned_axes, share
 from uopc.passes.split import split
 from uopc.passes.split_grid import UnsplittableError, split_axis, split_grid
 from uopc.passes.split_scan import split_scan
+from uopc.passes.tile_product import tile_product
 from uopc.passes.turn import turn
 from uopc.passes.vectorise import vectorise
 from uopc.render.c import render_c
@@ -93,6 +95,16 @@ def _effects(root: UOp, opts: Opts) -> UOp:
     return effects(root, opts.gpu)
 
 
+def _tile_product(root: UOp, opts: Opts) -> UOp:
+    assert opts.plan is not None
+    return tile_product(root, opts.plan)
+
+
+def _pipeline(root: UOp, opts: Opts) -> UOp:
+    assert opts.plan is not None
+    return pipeline(root, opts.plan)
+
+
 def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
@@ -113,6 +125,15 @@ LOWERING: tuple[Pass, ...] = (
     Pass("vectorise", _vectorise, Stage.LOOPS, "nests are final"),
     Pass("exact_math", _plain(exact_math), Stage.LOOPS, "a function was one dear op", _asked),
     Pass("legalise", _plain(legalise), Stage.LOOPS, "last: earlier passes see the user's ops"),
+)
+
+
+#: INDEXED -> LOOPS of a product with a plan: who copies, who waits and who multiplies
+BY_PLAN: tuple[Pass, ...] = (
+    LOWERING[0],
+    Pass("tile_product", _tile_product, Stage.MAPPED, "the plan's tiles, in place of digits"),
+    Pass("pipeline", _pipeline, Stage.LOOPS, "memory and order"),
+    *LOWERING[-3:],
 )
 
 
@@ -138,7 +159,7 @@ def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics 
     checked = config.current().check_spec
     if checked:
         check(root, Stage.INDEXED)
-    for p in LOWERING:
+    for p in LOWERING if opts.plan is None else BY_PLAN:
         if not p.wanted(numerics):
             continue
         root = p.run(root, opts)

@@ -10,11 +10,12 @@ import numpy as np
 from tests.kernels import arrays_of, columns, param, softmax
 from tests.mutation.study import Subject
 from tests.suite import layernorm, normalised
-from uopc.dtype import dtypes
+from uopc.dtype import DType, dtypes
 from uopc.examples import EXAMPLES, Example
 from uopc.examples.products import register_product
 from uopc.opts import Opts
 from uopc.pipeline import Kernel, compile, gpu_opt_choice
+from uopc.plan import BULK, CP_ASYNC, FMA, Plan
 from uopc.uop.node import UOp, prod, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import WARP_VALUES, Ops
@@ -74,6 +75,38 @@ CLUSTERED: dict[str, tuple[Callable[[], UOp], Opts]] = {
         Opts(gpu=True, cluster={1: 2}, local={1: 64}, vector={1: 4}, loop={0: 2}),
     ),
 }
+#: products by plans: name -> sizes, dtype, plan
+PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
+    "product, one tile at a time": ((70, 70, 20), dtypes.f32, Plan(FMA, 64, 64, 8, 2, 1)),
+    "product, two tiles by registers": (
+        *((70, 70, 20), dtypes.f32),
+        Plan(FMA, 64, 64, 8, 2, 1, depth=2),
+    ),
+    "product, a ring of copies": (
+        *((64, 64, 40), dtypes.f32),
+        Plan(FMA, 64, 64, 8, 2, 1, depth=3, copy=CP_ASYNC),
+    ),
+    "product by mma.sync, a ring": (
+        *((64, 72, 100), dtypes.bf16),
+        Plan("mma.m16n8k16.bf16", 64, 64, 16, 2, 2, depth=3, copy=CP_ASYNC),
+    ),
+    "product by mma.sync, roles": (
+        *((64, 64, 200), dtypes.bf16),
+        Plan("mma.m16n8k16.bf16", 64, 64, 64, 2, 2, depth=2, copy=BULK),
+    ),
+    "product by wgmma, a ring": (
+        *((64, 64, 200), dtypes.bf16),
+        Plan("wgmma.m64n64k16.bf16", 64, 64, 64, 1, 1, depth=3, copy=CP_ASYNC),
+    ),
+    "product by wgmma, roles": (
+        *((128, 64, 200), dtypes.bf16),
+        Plan("wgmma.m64n64k16.bf16", 128, 64, 64, 2, 1, depth=2, copy=BULK),
+    ),
+    "product by wgmma, roles, an operand by registers": (
+        *((64, 64, 201), dtypes.bf16),
+        Plan("wgmma.m64n64k16.bf16", 64, 64, 64, 1, 1, depth=2, copy=BULK),
+    ),
+}
 
 
 def subjects() -> list[Subject]:
@@ -83,7 +116,22 @@ def subjects() -> list[Subject]:
     out += [_body(name, build(), None) for name, build in BODIES.items()]
     out += [_body(name, build(), opts) for name, (build, opts) in MAPPED.items()]
     out += [_body(name, build(), opts, "sm_90") for name, (build, opts) in CLUSTERED.items()]
+    out += [
+        _body(name, _product(sizes, dtype), Opts(gpu=True, plan=plan), "sm_90a")
+        for name, (sizes, dtype, plan) in PLANNED.items()
+    ]
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
+
+
+def _product(sizes: tuple[int, int, int], dtype: DType) -> UOp:
+    """a (m, k) by b (n, k), with sums in f32."""
+    m, n, k = sizes
+    a, b = param(0, m, k, dtype=dtype), param(1, n, k, dtype=dtype)
+    wide = (
+        a.reshape((m, 1, k)).expand(sizes).cast(dtypes.f32),
+        b.reshape((1, n, k)).expand(sizes).cast(dtypes.f32),
+    )
+    return (wide[0] * wide[1]).reduce(Ops.ADD, 1)
 
 
 def _square(n: int) -> list[Array]:

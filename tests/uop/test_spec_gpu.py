@@ -207,7 +207,8 @@ NODES: list[tuple[Ops, tuple[UOp, ...], object, str]] = [
     (Ops.WAIT, (FULL.index(0), LANE), None, "parity is 0 to 1, this is 0 to 31"),
     # tensor cores
     (Ops.LDMATRIX, (AREG.index(0), A16.index(0)), MatrixArg(3), "1, 2 or 4 tiles, not 3"),
-    (Ops.LDMATRIX, (AREG.index(0), TILE.index(0)), MatrixArg(4), "16-bit elements in SHARED"),
+    (Ops.LDMATRIX, (AREG.index(0), ACC.index(0)), MatrixArg(4), "16 bytes in SHARED memory"),
+    (Ops.LDMATRIX, (AREG.index(0), TILE.index(0)), MatrixArg(4, True), "f32 are not transposed"),
     (Ops.LDMATRIX, (ACC.index(0), A16.index(0)), MatrixArg(4), "4 registers of u32 .*is f32"),
     (Ops.LDMATRIX, (AREG.index(1), A16.index(0)), MatrixArg(4), "from 1 on the memory, of 4,"),
     (Ops.LDMATRIX, (A16.index(0), A16.index(0)), MatrixArg(4), "INDEX of REG memory"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers import alloc, reduce_over
 from uopc.dtype import DATA, FLOATS, SIGNED, AddrSpace, DType, dtypes
 from uopc.errors import UsageError
+from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR, OperandTile, SharedTile
 from uopc.uop.node import UOp, alu, buffer, bundle, range_, sink
 from uopc.uop.ops import (
     AccessArg,
@@ -154,6 +155,18 @@ ROWS = buffer(1, dtypes.i64, (4, 8))
 BUNDLE = bundle(4, F32, 3, 64)
 ELEMENT = X.index(I0)
 DONE = ELEMENT.store(1.0)
+_LIES = OperandTile(SharedTile(64, 128, 2, swizzle=128), K_MAJOR)
+_BOX = TensorMapArg((100, 256), (256,), (64, 64), 128)
+OPERANDS = (
+    StageArg(AddrSpace.SHARED, 8192, True, 1, "a", _LIES, 4, Engine.BULK, _BOX),
+    StageArg(AddrSpace.SHARED, 8192, True, 1, "b", _LIES, 3, Engine.CP_ASYNC),
+    StageArg(
+        AddrSpace.SHARED,
+        *(1056, True, 1, "b"),
+        OperandTile(SharedTile(8, 128, 4, pad=4), MN_MAJOR),
+        depth=1,
+    ),
+)
 RECORDS = [
     *(
         UOp(Ops.RANGE, (), RangeArg(3, 7, kind, digit, instance, start, step))
@@ -198,6 +211,7 @@ RECORDS = [
         for e in (True, False)
     ),
     UOp(Ops.STAGE, (SCALAR, I0, I0, YES, range_(4, 0)), StageArg(AddrSpace.REG, 1)),
+    *(UOp(Ops.STAGE, (SCALAR, I0, I0, YES, range_(4, 0)), a) for a in OPERANDS),
     UOp(Ops.SHUFFLE, (SCALAR,), ShuffleArg(16)),
     UOp(Ops.SINK),
     sink(ELEMENT.store(1.0), launch=LaunchArg()),
@@ -267,6 +281,7 @@ GPU_RECORDS: dict[Ops, st.SearchStrategy[UOp]] = {
         lambda a: UOp(Ops.DESCRIPTOR, (ELEMENT,), a)
     ),
     Ops.MMA: WORDS.map(lambda a: UOp(Ops.MMA, (ELEMENT, ELEMENT, ELEMENT, YES), a)),
+    Ops.DOT: st.sampled_from(sorted(ATOMS)).map(lambda a: UOp(Ops.DOT, (SCALAR, SCALAR), a)),
     Ops.PRINTF: WORDS.map(lambda t: UOp(Ops.PRINTF, (SCALAR,) * t.count("{}"), PrintArg(t))),
     Ops.ASSERT: WORDS.map(lambda a: UOp(Ops.ASSERT, (YES, DONE), a)),
     Ops.IF: st.just(UOp(Ops.IF, (YES, DONE))),

@@ -110,6 +110,32 @@ class SharedTile:
         return swizzle(self.linear(row, column), self.swizzle, self.element_bytes)
 
 
+@dataclass(frozen=True)
+class OperandTile:
+    """Rows of m (or n) by columns of k of a product's operand, and how they lie in shared memory.
+
+    tile: its memory.  major: K_MAJOR where the tile's rows are those of m (n), MN_MAJOR where each
+    holds one k.
+    """
+
+    tile: SharedTile
+    major: str
+
+    @property
+    def rows(self) -> int:
+        """Elements along m (n)."""
+        return self.tile.rows if self.major == K_MAJOR else self.tile.columns
+
+    @property
+    def k(self) -> int:
+        """Elements along k."""
+        return self.tile.columns if self.major == K_MAJOR else self.tile.rows
+
+    def index(self, row: Value, k: Value) -> Value:
+        """Elements from the base: where (row, k) lies."""
+        return self.tile.index(row, k) if self.major == K_MAJOR else self.tile.index(k, row)
+
+
 #: addresses and offsets of a descriptor are 14 bits of 16-byte units
 _FIELD_BYTES = 1 << 18
 #: descriptor codes of the swizzle modes (the tensor map's are the other way round)

@@ -32,8 +32,8 @@ def check_in_place(root: UOp, opts: Opts) -> None:
         a = axis.arg.axis
         raise TargetError(
             f"{memory_name(m.arg)} is written in place, and one block would read what another one "
-            f"along axis {a} writes. Set Opts.blocks={{{a}: 1}} and no Opts.cluster, or give the "
-            "output a memory of its own."
+            f"along axis {a} writes. Set Opts.blocks={{{a}: 1}}, no Opts.cluster and no Opts.plan, "
+            "or give the output a memory of its own."
         )
 
 
@@ -108,8 +108,8 @@ def _conflicts(root: UOp, opts: Opts) -> Iterator[tuple[UOp, UOp]]:
     for axis in axes_of(root):
         a: RangeArg = axis.arg
         cut = opts.axis(a.axis, a.size, a.axis in reduced)
-        if cut.blocks * cut.cluster == 1:
-            continue
+        if a.axis in reduced if opts.plan else cut.blocks * cut.cluster == 1:
+            continue  # a plan gives blocks parts of all output axes
         for m, store in written:
             mine = [u for u in loads if memory(u.src[0]) is m]
             if any(a.axis not in own_axes(u.src[0], store.src[0]) for u in mine):

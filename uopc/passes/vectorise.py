@@ -162,7 +162,7 @@ def _from_both_sides(end: UOp, new: _New) -> UOp | None:
         return None
     arg, dtype = AccessArg(width), value.dtype
     outer = tuple(r for r in rest if r.arg.kind in IN_THREAD)
-    near = _after(new.registers(dtype, 2 * width, "near"), outer)
+    near = _after(new.registers(dtype, 2 * width, "near"), (*outer, *_before(element.src[0])))
     done: tuple[UOp, ...] = ()
     for n in (0, width):
         place = UOp(Ops.INDEX, (source, ix.add(start, ix.index(n))))
@@ -256,10 +256,16 @@ def _gather(chain: Sequence[UOp], v: UOp, outer: tuple[UOp, ...], new: _New) -> 
     kept: list[UOp] = []
     done: tuple[UOp, ...] = ()
     for store in chain:
-        kept.append(_after(new.registers(store.src[1].dtype, v.arg.size, "out"), outer))
+        before = () if kept else _before(store.src[0].src[0])
+        kept.append(_after(new.registers(store.src[1].dtype, v.arg.size, "out"), (*outer, *before)))
         done = (derive(store, (UOp(Ops.INDEX, (_after(kept[-1], done), v)), store.src[1])),)
     gather = UOp(Ops.END, (*done, v))
     return [_after(m, (gather,)) for m in kept]
+
+
+def _before(m: UOp) -> tuple[UOp, ...]:
+    """What a version of a memory comes after: scopes that are open, and what was done."""
+    return m.src[1:] if m.op is Ops.AFTER else ()
 
 
 def _after(m: UOp, what: tuple[UOp, ...]) -> UOp:

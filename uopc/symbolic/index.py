@@ -102,7 +102,7 @@ def _times(a: Affine, n: int) -> Affine:
 
 def _order(item: tuple[UOp, int]) -> tuple[object, ...]:
     atom, c = item
-    outermost = max((rank(r) for r in free(atom)), default=(-1, 0, 0, 0))
+    outermost = max((rank(r) for r in free(atom) if r.op is Ops.RANGE), default=(-1, 0, 0, 0))
     return (*outermost, -abs(c), key(atom))
 
 

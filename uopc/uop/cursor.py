@@ -13,7 +13,7 @@ and puts it there.  Only for convenience: what it builds can be written node by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from uopc.dtype import dtypes
@@ -87,6 +87,15 @@ class Cursor:
     def store(self, index: UOp, value: Scalar, gate: UOp | None = None) -> UOp:
         v = value if isinstance(value, UOp) else UOp.const(value, index.dtype)
         return self.do(Ops.STORE, index, v, *(() if gate is None else (gate,)))
+
+    def store_each(
+        self, index: UOp, value: Scalar, ranges: Sequence[UOp], gate: UOp | None = None
+    ) -> UOp:
+        """A STORE for every value of the ranges, of which none sees what another one wrote."""
+        self.store(index, value, gate)
+        if ranges:
+            self.done = (self.done[0].end(*ranges),)
+        return self.done[0]
 
     def atomic(
         self, atomic: Atomic, index: UOp, value: Scalar, compare: Scalar | None = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
+from uopc.layouts.atom import atom_named
 from uopc.uop.ops import (
     BINARY,
     COMPARE,
@@ -570,6 +571,7 @@ INFER: dict[Ops, Callable[[tuple[UOp, ...], Any], Inferred]] = {
     Ops.ATOMIC: _atomic,
     Ops.TENSORMAP: _like_first,
     Ops.DESCRIPTOR: lambda src, arg: (dtypes.u64, ()),
+    Ops.DOT: lambda src, arg: (atom_named(arg).accumulator.dtype, ()),
     Ops.PRINTF: _printf,
     Ops.ASSERT: _assert,
     Ops.RESHAPE: _reshape,

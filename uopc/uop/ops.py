@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from uopc.dtype import AddrSpace, DType
+from uopc.layouts.shared import OperandTile
 
 
 class Word(Enum):
@@ -54,6 +55,7 @@ class Ops(Word):
     STMATRIX = auto()  # (to SHARED, from REG)     MatrixArg
     DESCRIPTOR = auto()  # (index SHARED,)         DescriptorArg  where a wgmma operand lies, u64
     MMA = auto()  # (accumulator, a, b[, keep])    str        an atom of `uopc.layouts`, in place
+    DOT = auto()  # (a, b)                         str        what an MMA would add, as a value
     # for people
     PRINTF = auto()  # (value..., done...)         PrintArg   a line for each thread
     ASSERT = auto()  # (condition, done...)        str        stops the kernel where false
@@ -294,12 +296,22 @@ class StageArg:
 
     exchange: other threads read it, so a barrier stands after the fill (and before the next one).
     blocks: of a cluster, in whose CLUSTER memory each has an equal part; 1 elsewhere.
+
+    Of an operand of a product (`passes/tile_product.py`): name, for reading; layout: where its
+    elements lie, and then write and read are places in rows x k, row-major; depth: tiles that are
+    there at once; engine: what copies it, None for loads and stores; box: the view of memory that
+    BULK copies take, of which one copy moves a slab of the layout.
     """
 
     space: AddrSpace
     size: int
     exchange: bool = False
     blocks: int = 1
+    name: str = ""
+    layout: OperandTile | None = None
+    depth: int = 1
+    engine: Engine | None = None
+    box: TensorMapArg | None = None
 
 
 ALL_LANES = 0xFFFFFFFF
@@ -487,7 +499,7 @@ class Fence(Word):
 
 @dataclass(frozen=True, slots=True)
 class MatrixArg:
-    """1, 2 or 4 tiles of 8x8 elements of 16 bits; transposed on the way."""
+    """1, 2 or 4 tiles of 8 rows of 16 bytes; transposed on the way (elements of 16 bits)."""
 
     tiles: int = 4
     transposed: bool = False

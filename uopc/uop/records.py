@@ -7,6 +7,7 @@ that no short decimal gives back, as most NaNs, is written by its bits: 0x7fffff
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 
 from uopc.dtype import AddrSpace, DType, dtype_named, dtypes, from_bits, to_bits
 from uopc.errors import UsageError
+from uopc.layouts import OperandTile, SharedTile
 from uopc.uop.ops import (
     AccessArg,
     Atomic,
@@ -244,16 +246,48 @@ def _parse_reduce(text: str) -> ReduceArg:
     return ReduceArg(Combine[name], int(axes or 0))
 
 
+_OF_OPERAND = ("name", "tile", "bytes", "swizzle", "pad", "slab", "major", "depth", "engine")
+_OF_BOX = ("shape", "strides", "box")
+
+
 def _stage_text(a: StageArg) -> str:
+    """SHARED 8 exchange; of a product's operand also how it lies and who brings it."""
     exchange = " exchange" if a.exchange else ""
-    return f"{a.space.name} {a.size}{exchange}" + (f" blocks={a.blocks}" if a.blocks > 1 else "")
+    text = f"{a.space.name} {a.size}{exchange}" + (f" blocks={a.blocks}" if a.blocks > 1 else "")
+    if a.layout is None:
+        return text
+    t = a.layout.tile
+    text += f" name={a.name} tile={_sizes_text((t.rows, t.columns))} bytes={t.element_bytes}"
+    for name in ("swizzle", "pad", "slab"):
+        text += f" {name}={getattr(t, name)}" if getattr(t, name) else ""
+    text += f" major={a.layout.major} depth={a.depth}"
+    text += f" engine={a.engine.name}" if a.engine is not None else ""
+    if a.box is None:
+        return text
+    box = dataclasses.replace(a.box, swizzle=0)  # the tile's
+    return f"{text} {_map_text(box)}"
 
 
 def _parse_stage(text: str) -> StageArg:
-    read = re.fullmatch(r"(\w+) (\d+)( exchange)?(?: blocks=(\d+))?", text)
+    read = re.fullmatch(r"(\w+) (\d+)( exchange)?(?: blocks=(\d+))?( name=.*)?", text)
     if read is None:
         raise ValueError("a STAGE reads like SHARED 8 exchange")
-    return StageArg(AddrSpace[read[1]], int(read[2]), bool(read[3]), int(read[4] or 1))
+    stage = StageArg(AddrSpace[read[1]], int(read[2]), bool(read[3]), int(read[4] or 1))
+    if read[5] is None:
+        return stage
+    given = dict(_fields(read[5], (*_OF_OPERAND, *_OF_BOX)))
+    rows, columns = _sizes(given["tile"])
+    swizzle, pad, slab = (int(given.get(name, 0)) for name in ("swizzle", "pad", "slab"))
+    tile = SharedTile(rows, columns, int(given["bytes"]), swizzle, pad, slab)
+    shape, strides, box = (_sizes(given.get(name, "none")) for name in _OF_BOX)
+    return dataclasses.replace(
+        stage,
+        name=given["name"],
+        layout=OperandTile(tile, given["major"]),
+        depth=int(given["depth"]),
+        engine=Engine[given["engine"]] if "engine" in given else None,
+        box=TensorMapArg(shape, strides, box, swizzle) if "box" in given else None,
+    )
 
 
 def _store_text(a: AccessArg | ReportArg) -> str:
@@ -413,6 +447,7 @@ RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.STMATRIX: _flat(MatrixArg),
     Ops.DESCRIPTOR: _flat(DescriptorArg),
     Ops.MMA: (_quoted, json.loads),
+    Ops.DOT: (_quoted, json.loads),
     Ops.CURVE: (_quoted, json.loads),
     Ops.PRINTF: _flat(PrintArg),
     Ops.ASSERT: (_quoted, json.loads),

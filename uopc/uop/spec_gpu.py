@@ -281,8 +281,10 @@ def _matrix(u: UOp, graph: _Graph) -> str | None:
     registers, tile = u.src if u.op is Ops.LDMATRIX else u.src[::-1]
     if a.tiles not in (1, 2, 4):
         return f"it moves 1, 2 or 4 tiles, not {a.tiles}"
-    if not _is_index(tile, AddrSpace.SHARED) or tile.dtype.itemsize != 2:
-        return "tiles are 16-bit elements in SHARED memory"
+    if not _is_index(tile, AddrSpace.SHARED) or tile.dtype.itemsize not in (1, 2, 4):
+        return "tiles are rows of 16 bytes in SHARED memory, of elements of 8, 16 or 32 bits"
+    if a.transposed and tile.dtype.itemsize != 2:
+        return f"tiles of {tile.dtype} are not transposed: only 16-bit elements are"
     return _registers(registers, "its fragment", dtypes.u32, a.tiles)
 
 

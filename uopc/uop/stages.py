@@ -126,6 +126,7 @@ OPERANDS: dict[Ops, Operands] = {
     Ops.ARRIVE: Operands((_ADDRESS,), may=(_VALUE,)),
     **dict.fromkeys((Ops.LDMATRIX, Ops.STMATRIX), Operands((_ADDRESS, _ADDRESS))),
     Ops.DESCRIPTOR: Operands((_ADDRESS,)),
+    Ops.DOT: Operands((_VALUE, _VALUE)),
     Ops.MMA: Operands((_ADDRESS, _ADDRESS | _VALUE, _ADDRESS | _VALUE), may=(_VALUE,)),
     Ops.PRINTF: Operands(rest=_DONE | _VALUE),
     Ops.ASSERT: Operands((_VALUE,), rest=_DONE),
@@ -145,7 +146,7 @@ ARGS: dict[Ops, tuple[type, ...]] = {
     **{Ops.ATOMIC: (AtomicArg,), Ops.ROLE: (RoleArg,), Ops.COPY: (CopyArg,)},
     **{Ops.TENSORMAP: (TensorMapArg,), Ops.COMMIT: (Engine,), Ops.WAITG: (WaitArg,)},
     **{Ops.FENCE: (Fence,), Ops.LDMATRIX: (MatrixArg,), Ops.STMATRIX: (MatrixArg,)},
-    **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.PRINTF: (PrintArg,)},
+    **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.DOT: (str,), Ops.PRINTF: (PrintArg,)},
     **{Ops.GATHER: (GatherArg,), Ops.SCATTER: (ScatterArg,), Ops.CURVE: (str,)},
     **{Ops.ASSERT: (str,), Ops.BARRIER: (BarrierArg, NoneType), Ops.SINK: (LaunchArg, NoneType)},
     Ops.SCAN: (ScanArg,),
@@ -169,7 +170,7 @@ STAGE_OPS: dict[Stage, frozenset[Ops]] = {
     | _REDUCED
     | {Ops.IOTA, Ops.GATHER, Ops.SCATTER, Ops.ASSIGN, Ops.DETACH, Ops.CURVE},
     Stage.INDEXED: _SCALAR | _ACCESS | _REDUCED,
-    Stage.MAPPED: _SCALAR | _ACCESS | _REDUCED | {Ops.STAGE, Ops.SHUFFLE},
+    Stage.MAPPED: _SCALAR | _ACCESS | _REDUCED | {Ops.STAGE, Ops.SHUFFLE, Ops.DOT},
     Stage.LOOPS: _SCALAR
     | _ACCESS
     | EFFECTS
@@ -182,7 +183,7 @@ _BOUND = IN_THREAD | {AxisType.GLOBAL, AxisType.LOCAL}
 STAGE_RANGES: dict[Stage, frozenset[AxisType]] = {
     Stage.TENSOR: frozenset(),
     Stage.INDEXED: frozenset((AxisType.LOOP, AxisType.REDUCE)),
-    Stage.MAPPED: _BOUND,
+    Stage.MAPPED: _BOUND | {AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE},
     Stage.LOOPS: IN_THREAD | WHOLE_KERNEL,
 }
 DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
@@ -192,9 +193,9 @@ DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "t": frozenset((AxisType.LOOP, AxisType.REDUCE)),
     "s": frozenset((AxisType.LOOP, AxisType.REDUCE)),
     "i": frozenset((AxisType.LOOP, AxisType.REDUCE)),
-    "p": frozenset((AxisType.LOCAL,)),
+    "p": frozenset((AxisType.LOCAL, AxisType.WARP, AxisType.WARPGROUP)),
     "u": frozenset((AxisType.UPCAST,)),
-    "l": frozenset((AxisType.LOCAL,)),
+    "l": frozenset((AxisType.LOCAL, AxisType.LANE)),
     "v": frozenset((AxisType.UPCAST,)),
     "w": frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST)),
 }

@@ -1,0 +1,309 @@
+"""A product in tiles: who computes which element, and what is staged for it.  INDEXED -> MAPPED.
+
+Here because: in place of `split`, whose digits belong to one thread and one axis each.  Nothing has
+an order yet: a STAGE says what is in shared memory, and a DOT, or a MUL, what is made of it.
+Before: STORE(out[m, n], f(REDUCE(a[m, k] * b[n, k], k)))
+After:  A = STAGE(SHARED, a[bm*128 + r, t*16 + c], write (r, c), read (row, kk); r, c)    B alike
+        STORE(out[x, y], f(REDUCE(A * B, t, kk)))                 or DOT(A, B; atom) with an atom
+
+t counts tiles of k, kk what is inside of one; x and y are the place of one of the sums that a lane
+of a warp holds: the digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard
+stands where sums are added up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from uopc.dtype import AddrSpace, DType
+from uopc.errors import UsageError
+from uopc.layouts import K_MAJOR, MN_MAJOR, WARP, Operand, OperandTile, SharedTile, tma_fault
+from uopc.layouts.fragment import REGISTER, THREAD, Digit
+from uopc.passes.find_products import Product, Ranges, find_product
+from uopc.plan import BULK, CP_ASYNC, Plan
+from uopc.symbolic import index as ix
+from uopc.uop.node import UOp, derive, inherit, memory, toposort
+from uopc.uop.ops import AxisType, Engine, LaunchArg, Ops, RangeArg, StageArg, TensorMapArg
+
+WIDEST_BYTES = 16
+LINE_BYTES = 128
+
+
+def tile_product(root: UOp, plan: Plan) -> UOp:
+    """MAPPED graph of a product under a plan.  Raises UsageError where the two do not fit."""
+    return _Tiling(root, find_product(root), plan).mapped()
+
+
+class _Tiling:
+    """One product under one plan, and the ranges of its kernel."""
+
+    def __init__(self, root: UOp, product: Product, plan: Plan) -> None:
+        self.root, self.product, self.plan = root, product, plan
+        self._axes: Iterator[int] = itertools.count()
+        batches, self.rows, self.columns, self.depth = product.sizes
+        tiles_m, tiles_n, tiles_k = (
+            -(-size // block)
+            for size, block in zip(
+                product.sizes[1:], (plan.block_m, plan.block_n, plan.block_k), strict=True
+            )
+        )
+        self.tile = self._range(tiles_m * tiles_n, AxisType.GLOBAL, "g")
+        self.batch = self._range(batches, AxisType.GLOBAL, "g")
+        grouped = plan.group_threads > WARP
+        kind = AxisType.WARPGROUP if grouped else AxisType.WARP
+        self.group = self._range(plan.groups, kind, "p")
+        warp = self._range(plan.group_threads // WARP, AxisType.WARP, "p")
+        lane = self._range(WARP, AxisType.LANE, "l")
+        self.threads = (self.group, warp, lane)
+        self.member = ix.add(ix.scale(warp, WARP), lane)
+        self.step = self._range(tiles_k, AxisType.REDUCE, "k")
+        block_m, block_n = _raster(self.tile, tiles_m, tiles_n, plan.group)
+        self.first_row = ix.scale(block_m, plan.block_m)
+        self.first_column = ix.scale(block_n, plan.block_n)
+        self.group_row = ix.scale(ix.div(self.group, plan.warps_n), plan.warp_m)
+        self.group_column = ix.scale(ix.mod(self.group, plan.warps_n), plan.warp_n)
+        registers = {d for d in (*plan.held.row, *plan.held.column) if d.of == REGISTER}
+        outermost = sorted(registers, key=lambda d: -d.divide)
+        self.digits = {d: self._digit(d) for d in outermost}
+
+    def _range(self, size: int, kind: AxisType, digit: str = "") -> UOp:
+        axis = next(self._axes)
+        return ix.ZERO if size == 1 else UOp(Ops.RANGE, (), RangeArg(axis, size, kind, digit))
+
+    def _digit(self, d: Digit) -> UOp:
+        """The range of a digit of what a lane holds; the innermost are neighbours in memory."""
+        return self._range(d.size, AxisType.UPCAST, "v" if d.divide == 1 else "u")
+
+    # ---- the whole
+    def mapped(self) -> UOp:
+        product, plan = self.product, self.plan
+        row = ix.add(self.group_row, self._held(plan.held.row))
+        column = ix.add(self.group_column, self._held(plan.held.column))
+        x, y = ix.add(self.first_row, row), ix.add(self.first_column, column)
+        places = {
+            **_places(product.batch, self.batch),
+            **_places(product.m, x),
+            **_places(product.n, y),
+        }
+        inside = ix.conj(ix.below(x, self.rows), ix.below(y, self.columns))
+        memo: dict[UOp, UOp] = {**places, product.total: self._sum(row, column)}
+        closed = (self.tile, self.batch, *self.threads, *self.digits.values())
+        closed = tuple(r for r in closed if r.op is Ops.RANGE)
+        for u in toposort(self.root):
+            if u in memo:
+                continue
+            src = tuple([memo.get(s, s) for s in u.src])
+            if u.op is Ops.LOAD and product.total not in toposort(u):
+                memo[u] = gated(derive(u, src), inside)
+            elif u.op is Ops.STORE:
+                gate = ix.conj(inside, *src[2:])
+                memo[u] = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
+            elif u.op is Ops.END:
+                memo[u] = derive(u, (src[0], *closed))
+            elif u.op is Ops.SINK:
+                memo[u] = derive(u, src, LaunchArg(grid=(0, 1)))
+            else:
+                memo[u] = u if src == u.src else ix.remake(u, src)
+        return memo[self.root]
+
+    def _held(self, digits: tuple[Digit, ...]) -> UOp:
+        """One coordinate of the sums that a lane holds."""
+        at = ix.ZERO
+        for d in digits:
+            part = ix.mod(ix.div(self.member, d.divide), d.size)
+            at = ix.add(at, ix.scale(part if d.of == THREAD else self.digits[d], d.scale))
+        return at
+
+    def _sum(self, row: UOp, column: UOp) -> UOp:
+        """The REDUCE over tiles of k and what is inside of them."""
+        plan, product = self.plan, self.product
+        atom = plan.tensor_core
+        inner = self._range(plan.block_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
+        if atom is None:
+            a = self._stage("a", product.a, product.m, self.first_row, self.rows, None)
+            b = self._stage("b", product.b, product.n, self.first_column, self.columns, None)
+            value = a.read(row, inner) * b.read(column, inner)
+        else:
+            a = self._stage("a", product.a, product.m, self.first_row, self.rows, atom.a)
+            b = self._stage("b", product.b, product.n, self.first_column, self.columns, atom.b)
+            k = ix.scale(inner, atom.k)
+            down, across = (
+                self._repeats(plan.held.row, atom.m),
+                self._repeats(plan.held.column, atom.n),
+            )
+            value = UOp(
+                Ops.DOT,
+                (
+                    a.read(ix.add(self.group_row, down), k),
+                    b.read(ix.add(self.group_column, across), k),
+                ),
+                atom.name,
+            )
+        ranges = tuple(r for r in (self.step, inner) if r.op is Ops.RANGE)
+        return derive(product.total, (value, *ranges))
+
+    def _repeats(self, digits: tuple[Digit, ...], size: int) -> UOp:
+        """Where the atom begins that a sum is of, along one side of the warp's tile."""
+        at = ix.ZERO
+        for d in digits:
+            if d.of == REGISTER and d.scale >= size:
+                at = ix.add(at, ix.scale(self.digits[d], d.scale))
+        return at
+
+    # ---- operands
+    def _stage(
+        self, name: str, operand: UOp, own: Ranges, first: UOp, size: int, of: Operand | None
+    ) -> _Staged:
+        plan = self.plan
+        if of is not None:
+            operand = _narrow(operand, of.dtype)
+        rows = plan.block_m if name == "a" else plan.block_n
+        r, c = (self._range(n, AxisType.LOOP, "k") for n in (rows, plan.block_k))
+        x, z = ix.add(first, r), ix.add(ix.scale(self.step, plan.block_k), c)
+        inside = ix.conj(ix.below(x, size), ix.below(z, self.depth))
+        table = {
+            **_places(self.product.batch, self.batch),
+            **_places(own, x),
+            **_places(self.product.k, z),
+        }
+        plain = ix.substitute(operand, table)
+        value = zero_outside(plain, inside)
+        along = contiguous_along(value, r, c)
+        form = _form(rows, plan.block_k, value.dtype, of, along)
+        engine, box = None, None
+        if plan.copy == CP_ASYNC and _is_view(value):
+            engine = Engine.CP_ASYNC
+        elif plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
+            size_of = (self.product.sizes[0], size, self.depth)
+            box = _box(plain.src[0].src[1], self.batch, r, c, form, size_of)
+            engine = None if box is None else Engine.BULK
+        return _Staged(name, value, r, c, form, plan.depth, engine, box)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """An operand's tile in shared memory: `value` at (r, c)."""
+
+    name: str
+    value: UOp
+    r: UOp
+    c: UOp
+    form: OperandTile
+    depth: int
+    engine: Engine | None
+    box: TensorMapArg | None
+
+    def read(self, row: UOp, k: UOp) -> UOp:
+        """The STAGE as it is read at (row, k)."""
+        form = self.form
+        size = form.tile.size
+        ring = (self.name, form, self.depth, self.engine, self.box)
+        arg = StageArg(AddrSpace.SHARED, size, True, 1, *ring)
+        write, read = (
+            ix.flat(((i, form.rows), (j, form.k))) for i, j in ((self.r, self.c), (row, k))
+        )
+        ranges = tuple(r for r in (self.r, self.c) if r.op is Ops.RANGE)
+        return UOp(Ops.STAGE, (self.value, write, read, ix.TRUE, *ranges), arg)
+
+
+def _places(ranges: Ranges, position: UOp) -> dict[UOp, UOp]:
+    """Each range's place, of a position along all of them."""
+    return dict(zip(ranges, ix.digits(position, [r.arg.size for r in ranges]), strict=True))
+
+
+def _raster(tile: UOp, rows: int, columns: int, group: int) -> tuple[UOp, UOp]:
+    """(row, column) of a tile: `group` rows of tiles go down column by column, then the next."""
+    group = min(group, rows)
+    while rows % group:
+        group -= 1
+    run = ix.div(tile, group * columns)
+    within = ix.mod(tile, group * columns)
+    return ix.add(ix.scale(run, group), ix.mod(within, group)), ix.div(within, group)
+
+
+def _narrow(operand: UOp, dtype: DType) -> UOp:
+    """The operand in the dtype of an atom.  Raises UsageError where that would change it."""
+    if operand.op is Ops.CAST and operand.src[0].dtype is dtype:
+        return operand.src[0]
+    if operand.dtype is dtype:
+        return operand
+    raise UsageError(
+        f"Opts.plan: the atom multiplies {dtype}, an operand is {operand.dtype}. Choose an atom "
+        "for that, or cast the operand"
+    )
+
+
+def gated(load: UOp, inside: UOp) -> UOp:
+    """A LOAD under one more gate; 0 outside."""
+    if inside is ix.TRUE:
+        return load
+    other = load.src[2] if len(load.src) == 3 else UOp.const(0, load.dtype)
+    return derive(load, (load.src[0], ix.conj(inside, *load.src[1:2]), other))
+
+
+def zero_outside(value: UOp, inside: UOp) -> UOp:
+    """A value that is 0, and loads nothing, where `inside` does not hold."""
+    if inside is ix.TRUE:
+        return value
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(value):
+        src = tuple([memo[s] for s in u.src])
+        new = u if src == u.src else ix.remake(u, src)
+        memo[u] = gated(new, inside) if u.op is Ops.LOAD else new
+    new = memo[value]
+    if _is_view(new) and new.src[2].op is Ops.CONST and not new.src[2].arg.bits:
+        return new
+    return inherit(UOp(Ops.WHERE, (inside, new, UOp.const(0, new.dtype))), value)
+
+
+def _box(
+    offset: UOp, batch: UOp, r: UOp, c: UOp, form: OperandTile, sizes: tuple[int, int, int]
+) -> TensorMapArg | None:
+    """What a tensor copy moves of an operand: (batches,) rows and k as they lie in memory, one slab
+    of the tile; None where tensor copies cannot."""
+    item, tile = form.tile.element_bytes, form.tile
+    steps = [ix.coefficient(offset, x) if x.op is Ops.RANGE else 0 for x in (batch, r, c)]
+    step = [x for x in steps if x is not None]
+    if len(step) < len(steps) or ix.affine(offset)[1]:
+        return None
+    order = (0, 1, 2) if form.major == K_MAJOR else (0, 2, 1)
+    shape, strides = ([x[n] for n in order] for x in (sizes, step))
+    box = [1, tile.rows, tile.slab_columns]
+    if not strides[0]:
+        shape, strides, box = shape[1:], strides[1:], box[1:]
+    *outer, inner = strides
+    if inner != 1 or tma_fault(shape, outer, box, item, tile.swizzle):
+        return None
+    return TensorMapArg(tuple(shape), tuple(outer), tuple(box), tile.swizzle)
+
+
+def _is_view(value: UOp) -> bool:
+    """Is it an element of a parameter, as it lies in memory?"""
+    return value.op is Ops.LOAD and memory(value.src[0]).op is Ops.BUFFER
+
+
+def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
+    """Along which side of its tile an operand lies element by element in memory."""
+    offsets = [u.src[0].src[1] for u in toposort(value) if u.op is Ops.LOAD]
+    along_k = sum(ix.coefficient(x, c) == 1 for x in offsets)
+    return MN_MAJOR if sum(ix.coefficient(x, r) == 1 for x in offsets) > along_k else K_MAJOR
+
+
+def _form(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:
+    """How a tile lies: for FMA lanes read neighbours along m (n); ldmatrix takes both of 16-bit
+    elements, and of others rows that are contiguous along k."""
+    item = dtype.itemsize
+    if of is None:
+        pad = WIDEST_BYTES // item if along == K_MAJOR else 0
+        return OperandTile(SharedTile(k, rows, item, pad=pad), MN_MAJOR)
+    if along == MN_MAJOR and item == 2 and rows * item % LINE_BYTES == 0:
+        return OperandTile(SharedTile(k, rows, item, swizzle=LINE_BYTES), MN_MAJOR)
+    row_bytes = k * item
+    if row_bytes not in (32, 64) and row_bytes % LINE_BYTES:
+        raise UsageError(
+            f"Opts.plan: block_k={k} makes rows of {row_bytes} bytes; with an atom they have 32, "
+            "64 or a multiple of 128"
+        )
+    return OperandTile(SharedTile(rows, k, item, swizzle=min(row_bytes, LINE_BYTES)), K_MAJOR)

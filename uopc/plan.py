@@ -1,0 +1,161 @@
+"""How the blocks of a GPU work on one matrix product: a record, part of Opts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uopc.errors import UsageError
+from uopc.layouts import ATOMS, WARP, WARPGROUP, Atom, Fragment, atom_named
+from uopc.layouts.fragment import REGISTER, THREAD, digits
+
+#: the atom that is no instruction of tensor cores: fused multiply-adds of ordinary arithmetic
+FMA = "fma"
+#: how an operand reaches shared memory: by loads and stores, by copies of 16 bytes that all threads
+#: ask for, or by tensor copies (TMA) that one thread asks for
+REGISTERS, CP_ASYNC, BULK = "registers", "cp.async", "bulk"
+COPIES = (REGISTERS, CP_ASYNC, BULK)
+#: neighbours that a thread of FMA holds along both axes: 16 bytes of f32
+NEIGHBOURS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A block makes block_m x block_n of D, and has block_k of k of both operands in shared memory.
+
+    Parameters
+    ----------
+    atom: "fma", or the name of an instruction of tensor cores in `uopc.layouts.ATOMS`.
+    block_m, block_n, block_k: sizes of the block's tile, in elements.
+    warps_m, warps_n: warps of a block along m and n, with wgmma warpgroups; each has an equal part
+        of the tile.
+    lanes_m: of the 32 lanes of a warp, those along m ("fma" alone).
+    depth: tiles of k that are in shared memory or on their way at once.
+    copy: "registers", "cp.async" or "bulk"; an operand that cannot be copied so, since it is more
+        than a view or lies otherwise, is evaluated and stored.  With "bulk" a warpgroup more does
+        nothing but bring tiles.
+    group: rows of tiles that follow each other before the next column, so that they share what L2
+        holds.
+    """
+
+    atom: str = FMA
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 16
+    warps_m: int = 2
+    warps_n: int = 4
+    lanes_m: int = 4
+    depth: int = 1
+    copy: str = REGISTERS
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        if fault := self._fault():
+            raise UsageError(f"{self}: {fault}")
+
+    def _fault(self) -> str:
+        """What is wrong whatever the product is, or ""."""
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                return f"{name} is {getattr(self, name)}; it is at least {least}"
+        if self.copy not in COPIES:
+            return f"copy is {self.copy!r}; there are {', '.join(map(repr, COPIES))}"
+        if self.atom.endswith(".registers"):
+            return f"atom {self.atom} has an operand in registers; here both are in shared memory"
+        if self.roles and self.consumers % WARPGROUP:
+            return (
+                f"{self.consumers} threads multiply; with copy='bulk' they are whole warpgroups "
+                f"of {WARPGROUP}"
+            )
+        if self.roles and self.atom == FMA:
+            return "copy='bulk' is for tensor cores; with 'fma' use 'cp.async'"
+        if self.atom != FMA and atom_named(self.atom).accumulator.packing > 1:
+            return f"atom {self.atom} sums in 16 bits; choose one that sums in f32"
+        if self.atom == FMA and WARP % self.lanes_m:
+            return f"lanes_m is {self.lanes_m}; it divides {WARP}"
+        (m, n, k), (across, down) = self.least_tile, (self.warps_m, self.warps_n)
+        for name, unit in (("block_m", m * across), ("block_n", n * down), ("block_k", k)):
+            if getattr(self, name) % unit:
+                return f"{name} is {getattr(self, name)}; it is a multiple of {unit}"
+        if self.threads > 1024:
+            return f"it has {self.threads} threads a block, the limit is 1024"
+        if self.held.registers > MOST_HELD:
+            return (
+                f"a thread holds {self.held.registers} sums, the limit is {MOST_HELD}. More warps, "
+                "or a smaller tile"
+            )
+        return ""
+
+    @property
+    def tensor_core(self) -> Atom | None:
+        """The instruction, or None for FMA."""
+        return None if self.atom == FMA else ATOMS[self.atom]
+
+    @property
+    def least_tile(self) -> tuple[int, int, int]:
+        """(m, n, k) of the smallest tile of a warp."""
+        if (atom := self.tensor_core) is not None:
+            return atom.m, atom.n, atom.k
+        return self.lanes_m * NEIGHBOURS, WARP // self.lanes_m * NEIGHBOURS, 1
+
+    @property
+    def group_threads(self) -> int:
+        """Threads that multiply together: a warp, or a warpgroup."""
+        return WARP if (atom := self.tensor_core) is None else atom.threads
+
+    @property
+    def groups(self) -> int:
+        return self.warps_m * self.warps_n
+
+    @property
+    def consumers(self) -> int:
+        """Threads of a block that multiply."""
+        return self.group_threads * self.groups
+
+    @property
+    def roles(self) -> bool:
+        """Do some warps only copy, and the others only multiply?"""
+        return self.copy == BULK
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.consumers + WARPGROUP * self.roles
+
+    @property
+    def warp_m(self) -> int:
+        """Rows of D that a warp makes."""
+        return self.block_m // self.warps_m
+
+    @property
+    def warp_n(self) -> int:
+        """Columns of D that a warp makes."""
+        return self.block_n // self.warps_n
+
+    @property
+    def held(self) -> Fragment:
+        """How the lanes of a warp hold its part of D."""
+        m, n, _ = self.least_tile
+        if (atom := self.tensor_core) is not None:
+            assert atom.accumulator.fragment is not None
+            return atom.accumulator.fragment.repeat(self.warp_m // m, self.warp_n // n)
+        lanes_n = WARP // self.lanes_m
+        columns = self.warp_n // lanes_n
+        return Fragment(
+            self.warp_m // self.lanes_m * columns,
+            WARP,
+            digits(
+                (REGISTER, columns, NEIGHBOURS, 1),
+                (THREAD, lanes_n, self.lanes_m, NEIGHBOURS),
+                (REGISTER, NEIGHBOURS * columns, self.warp_m // m, m),
+            ),
+            digits(
+                (REGISTER, 1, NEIGHBOURS, 1),
+                (THREAD, 1, lanes_n, NEIGHBOURS),
+                (REGISTER, NEIGHBOURS, self.warp_n // n, n),
+            ),
+        )
+
+
+#: sums of a thread: 255 registers, of which operands and addresses want some
+MOST_HELD = 128 + 64
+_LEAST = dict(block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1)
