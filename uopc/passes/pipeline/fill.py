@@ -1,0 +1,183 @@
+"""How a tile of an operand comes to shared memory: stores, copies of each thread, or boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from uopc.dtype import AddrSpace
+from uopc.layouts import K_MAJOR, OperandTile
+from uopc.passes.pipeline.writer import Writer, coordinates, form_of, index_of
+from uopc.passes.tile_product import contiguous_along, zero_outside
+from uopc.passes.walk import replace
+from uopc.symbolic import index as ix
+from uopc.uop.node import UOp, memory, toposort
+from uopc.uop.ops import AxisType, Engine, Ops, StageArg
+
+WIDEST_BYTES = 16
+COPY_BYTES = (16, 8, 4)  # of one cp.async (PTX ISA, cp.async)
+#: of one operand that a thread holds on its way to shared memory
+HELD_BYTES = 64
+
+
+def fill(w: Writer, stage: UOp, slot: UOp, step: UOp, thread: UOp, threads: int) -> None:
+    """`threads` threads bring a tile to its place; this is number `thread` of them."""
+    arg: StageArg = stage.arg
+    r, c = coordinates(stage)
+    now = {w.step: step} if w.step.op is Ops.RANGE else {}
+    value = ix.substitute(stage.src[0], now)
+    share = _Share.of(value, r, c, form_of(stage), threads, arg.engine)
+    first = ix.scale(slot, arg.size)
+
+    def place(copy: UOp, e: UOp) -> UOp:
+        return w.memory[arg.name].index(ix.add(first, share.place(copy, thread, e)))
+
+    def at(copy: UOp, e: UOp) -> UOp:
+        row, k = share.at(copy, thread, e)
+        return ix.substitute(value, {r: row, c: k})
+
+    if share.copied:
+        copy = w.range(share.each)
+        whole = share.inside(copy, thread)
+        with w.loops(copy), ExitStack() as guard:
+            if whole is not ix.TRUE:
+                guard.enter_context(w.c.when(whole))
+            load = at(copy, ix.ZERO)
+            w.c.copy_async(place(copy, ix.ZERO), load.src[0], share.width, *load.src[1:2])
+        return
+    at_once = min(share.each, max(1, HELD_BYTES // (share.width * value.dtype.itemsize)))
+    batches = w.range(-(-share.each // at_once), AxisType.LOOP, "k")
+    name = f"next_{arg.name}"
+    held = w.alloc(AddrSpace.REG, value.dtype, at_once * share.width, name)
+    with w.loops(batches):
+        copy, v = w.range(at_once), w.range(share.width, digit="v")
+        number = ix.add(ix.scale(batches, at_once), copy)
+        element = zero_outside(at(number, v), share.inside(number, thread))
+        register = held.index(ix.add(ix.scale(copy, share.width), v))
+        w.store_each(register, _here(w, element), copy, v)
+        copy, v = w.range(at_once), w.range(share.width, digit="v")
+        number = ix.add(ix.scale(batches, at_once), copy)
+        register = held.index(ix.add(ix.scale(copy, share.width), v))
+        inside = share.inside(number, thread)
+        w.store_each(place(number, v), w.c.load(register), copy, v, gate=inside)
+
+
+def _here(w: Writer, value: UOp) -> UOp:
+    """A value whose LOADs are done here, not before the scope that is open."""
+    memories = {memory(u.src[0]) for u in toposort(value) if u.op is Ops.LOAD}
+    return replace(value, {m: w.c.now(m) for m in memories}) if w.c.done else value
+
+
+def copy_box(w: Writer, stage: UOp, slot: UOp, step: UOp, full: UOp) -> None:
+    """One thread asks for a tile, slab by slab."""
+    arg, tile = stage.arg, form_of(stage).tile
+    r, c = coordinates(stage)
+    load = stage.src[0]
+    now = {x: y for x, y in ((r, ix.ZERO), (c, ix.ZERO), (w.step, step)) if x.op is Ops.RANGE}
+    *outer, inner = _places_along(ix.substitute(load.src[0].src[1], now), arg.box.strides)
+    view = UOp(Ops.TENSORMAP, (memory(load.src[0]),), arg.box)
+    first = ix.scale(slot, arg.size)
+    for slab in range(tile.slabs):
+        to = ix.add(first, ix.index(slab * tile.rows * tile.pitch))
+        at = ix.add(inner, ix.index(slab * tile.slab_columns))
+        w.c.bulk_load(w.memory[arg.name].index(to), view, full, *outer, at)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What each thread brings of a tile: `each` vectors of `width` elements.
+
+    Neighbouring threads bring neighbouring vectors of a line; lines are along k or along m (n), as
+    the operand lies in memory.  copied: by cp.async.
+    """
+
+    form: OperandTile
+    along_k: bool
+    width: int
+    threads: int
+    copied: bool
+
+    @classmethod
+    def of(
+        cls, value: UOp, r: UOp, c: UOp, form: OperandTile, threads: int, engine: Engine | None
+    ) -> _Share:
+        along_k = contiguous_along(value, r, c) == K_MAJOR
+        along, length = (c, form.k) if along_k else (r, form.rows)
+        straight = along_k == (form.major == K_MAJOR)
+        width = _width(value, along, length)
+        if engine is Engine.CP_ASYNC:
+            wide = width if straight else 1
+            if wide * value.dtype.itemsize in COPY_BYTES and _gated_as_one(value, along, wide):
+                return cls(form, along_k, wide, threads, True)
+        return cls(form, along_k, width, threads, False)
+
+    @property
+    def _vectors(self) -> int:
+        """Of one line."""
+        return (self.form.k if self.along_k else self.form.rows) // self.width
+
+    @property
+    def _count(self) -> int:
+        return self.form.rows * self.form.k // self.width
+
+    @property
+    def each(self) -> int:
+        return -(-self._count // self.threads)
+
+    def inside(self, copy: UOp, thread: UOp) -> UOp:
+        """Has the thread such a vector to bring?"""
+        return ix.below(ix.add(ix.scale(copy, self.threads), thread), self._count)
+
+    def at(self, copy: UOp, thread: UOp, e: UOp) -> tuple[UOp, UOp]:
+        """(row, k) of an element of a vector."""
+        number = ix.add(ix.scale(copy, self.threads), thread)
+        line = ix.div(number, self._vectors)
+        place = ix.add(ix.scale(ix.mod(number, self._vectors), self.width), e)
+        return (line, place) if self.along_k else (place, line)
+
+    def place(self, copy: UOp, thread: UOp, e: UOp) -> UOp:
+        """Where it goes: a vector along the tile's own rows lies as its first element does."""
+        if self.along_k == (self.form.major == K_MAJOR):
+            return ix.add(index_of(self.form.index(*self.at(copy, thread, ix.ZERO))), e)
+        return index_of(self.form.index(*self.at(copy, thread, e)))
+
+
+def _width(value: UOp, along: UOp, length: int) -> int:
+    """Elements of the widest vector along a side that is proved to be one access everywhere."""
+    loads = [u for u in toposort(value) if u.op is Ops.LOAD]
+    item = max((u.dtype.itemsize for u in (value, *loads)), default=WIDEST_BYTES)
+    width = max(1, WIDEST_BYTES // item)
+    offsets = [u.src[0].src[1] for u in loads]
+    offsets = [x for x in offsets if ix.coefficient(x, along) == 1]
+    while width > 1 and (length % width or not offsets or not _aligned(offsets, along, width)):
+        width //= 2
+    return width
+
+
+def _aligned(offsets: Sequence[UOp], along: UOp, width: int) -> bool:
+    each = {along: ix.scale(along, width)}
+    return all(ix.divides(width, ix.substitute(x, each)) for x in offsets)
+
+
+def _gated_as_one(value: UOp, along: UOp, width: int) -> bool:
+    """Are all elements of a vector inside, or none?"""
+    if len(value.src) == 1 or width == 1:
+        return True
+    first, last = (
+        ix.substitute(value.src[1], {along: ix.add(ix.scale(along, width), ix.index(e))})
+        for e in (0, width - 1)
+    )
+    return first is last
+
+
+def _places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
+    """The coordinates of a place in memory along axes of these strides, outermost first, and a
+    contiguous one."""
+    terms, constant = ix.affine(offset)
+    at: list[dict[UOp, int]] = [{} for _ in (*strides, 1)]
+    for term, c in terms.items():
+        n = next((n for n, stride in enumerate(strides) if c % stride == 0), len(strides))
+        at[n][term] = c // (*strides, 1)[n]
+    assert not constant
+    return [ix.from_affine(terms, 0) for terms in at]

@@ -1,0 +1,161 @@
+"""What is made of the tiles in shared memory: arithmetic, mma.sync of fragments, or wgmma."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from uopc import layouts
+from uopc.dtype import AddrSpace, dtypes
+from uopc.errors import UsageError
+from uopc.layouts import K_MAJOR, MN_MAJOR, Fragment
+from uopc.passes.effects import FUSED
+from uopc.passes.pipeline.writer import Writer, flat, form_of, index_of
+from uopc.symbolic import index as ix
+from uopc.uop.facts import free
+from uopc.uop.node import UOp, prod
+from uopc.uop.ops import DescriptorArg, Engine, Fence, Ops
+
+
+def multiply(w: Writer, slot: UOp) -> None:
+    """One tile of k: operands to registers, then every sum of the thread."""
+    value = w.total.src[0]
+    if w.by_wgmma:
+        _by_wgmma(w, value, slot)
+        return
+    with w.loops(w.inner):
+        if value.op is Ops.DOT:
+            _by_atoms(w, value, slot)
+        else:
+            _by_arithmetic(w, value, slot)
+
+
+def _by_arithmetic(w: Writer, value: UOp, slot: UOp) -> None:
+    held = [_registers_of(w, u, slot) for u in value.src]
+    now = w.fresh(w.digits)
+    with w.loops(*now.values()):
+        place = w.sums.index(flat(w.digits, now))
+        a, b = (w.c.load(registers.index(flat(digits, now))) for registers, digits in held)
+        sum_ = w.c.load(place)
+        fused = value.dtype in FUSED
+        w.c.store(place, a.fma(b, sum_) if fused else sum_ + a * b)
+
+
+def _registers_of(w: Writer, stage: UOp, slot: UOp) -> tuple[UOp, list[UOp]]:
+    """(registers with what one step of k wants of an operand, the digits that number them)."""
+    arg, form = stage.arg, form_of(stage)
+    digits = [r for r in w.digits if r in free(stage.src[2])]
+    size = prod(r.arg.size for r in digits)
+    held = w.alloc(AddrSpace.REG, stage.dtype, size, f"{arg.name}_part")
+    now = w.fresh(digits)
+    if digits:  # neighbours at once
+        last = digits[-1]
+        now[last] = w.range(last.arg.size, digit="v")
+    row, k = ix.digits(ix.substitute(stage.src[2], now), (form.rows, form.k))
+    place = ix.add(ix.scale(slot, arg.size), form.index(row, k))
+    element = w.c.load(w.memory[arg.name].index(place))
+    w.store_each(held.index(flat(digits, now)), element, *now.values())
+    return held, digits
+
+
+def _by_atoms(w: Writer, value: UOp, slot: UOp) -> None:
+    atom = layouts.atom_named(value.arg)
+    a, b = value.src
+    repeats = [[r for r in w.digits if r in free(u.src[2])] for u in (a, b)]
+    held = [
+        _fragments(w, u, operand, outer, slot)
+        for u, operand, outer in zip((a, b), (atom.a, atom.b), repeats, strict=True)
+    ]
+    outer = [r for r in w.digits if any(r in x for x in repeats)]
+    now = w.fresh(outer)
+    with w.loops(*now.values()):
+        at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
+        parts = (
+            registers.index(ix.scale(flat(mine, now), o.registers))
+            for registers, mine, o in zip(held, repeats, (atom.a, atom.b), strict=True)
+        )
+        w.c.mma(atom.name, at, *parts)
+
+
+def _by_wgmma(w: Writer, value: UOp, slot: UOp) -> None:
+    """All MMAs of a tile are in flight at once; then their sums are ours again."""
+    atom = layouts.atom_named(value.arg)
+    outer = [r for r in w.digits if any(r in free(u.src[2]) for u in value.src)]
+    loops = [*outer, *([w.inner] if w.inner.op is Ops.RANGE else [])]
+    now = w.fresh(loops)
+    a, b = (_operand(w, u, slot, now) for u in value.src)
+    w.c.fence(Fence.WGMMA, w.sums)
+    with w.loops(*now.values()):
+        at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
+        inner = now.get(w.inner, ix.ZERO)
+        keep = ix.at_least(ix.add(w.step, inner), 1)
+        w.c.mma(atom.name, at, a, b, keep)
+    w.c.commit(Engine.WGMMA)
+    w.c.wait_group(Engine.WGMMA, 0, w.sums)
+
+
+def _operand(w: Writer, stage: UOp, slot: UOp, now: Mapping[UOp, UOp]) -> UOp:
+    """The descriptor of an operand: where the tile's begins, and how far on this MMA's does."""
+    arg, form = stage.arg, form_of(stage)
+    tile = form.tile
+
+    def begins(digits: Mapping[UOp, UOp]) -> UOp:
+        row, k = ix.digits(ix.substitute(stage.src[2], dict(digits)), (form.rows, form.k))
+        return index_of(tile.linear(*((row, k) if form.major == K_MAJOR else (k, row))))
+
+    first = begins(dict.fromkeys(now, ix.ZERO))
+    canonical = layouts.operand_descriptor(tile, form.major)
+    shape = (canonical.leading, canonical.stride, canonical.swizzle)
+    start = w.c.descriptor(
+        w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), first)),
+        DescriptorArg(*shape, form.major == MN_MAJOR),
+    )
+    on = ix.sub(begins(now), first)
+    units = ix.div(ix.scale(on, tile.element_bytes), 16)
+    return start + units.cast(dtypes.u64)
+
+
+def _fragments(
+    w: Writer, stage: UOp, operand: layouts.Operand, repeats: Sequence[UOp], slot: UOp
+) -> UOp:
+    """Registers with the fragments of all atoms along one side of the warp's tile."""
+    arg, form = stage.arg, form_of(stage)
+    count = prod(r.arg.size for r in repeats)
+    is_a = arg.name == "a"
+    assert operand.fragment is not None
+    fragment = operand.fragment.repeat(**{"rows" if is_a else "columns": count})
+    packed = operand.packing > 1 or operand.type == "tf32"
+    dtype = dtypes.u32 if packed else operand.dtype
+    held = w.alloc(AddrSpace.REG, dtype, count * operand.registers, f"{arg.name}_part")
+    start = ix.substitute(stage.src[2], dict.fromkeys(repeats, ix.ZERO))
+    first_row, first_k = ix.digits(start, (form.rows, form.k))
+    along = "row" if (form.major == K_MAJOR) != is_a else "column"
+    access = layouts.matrix_access(fragment, operand.element_bytes, along)
+    if access is None:
+        _fragments_by_loads(w, stage, fragment, held, first_row, first_k, slot)
+        return held
+    group = w.range(access.groups)
+    row, column = access.rows(w.member, group)
+    down, deep = (row, column) if is_a else (column, row)
+    place = form.index(ix.add(first_row, index_of(down)), ix.add(first_k, index_of(deep)))
+    with w.loops(group):
+        w.c.ldmatrix(
+            held.index(ix.scale(group, access.move.tiles)),
+            w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), place)),
+            access.move.tiles,
+            access.move.transposed,
+        )
+    return held
+
+
+def _fragments_by_loads(
+    w: Writer, stage: UOp, fragment: Fragment, held: UOp, row: UOp, k: UOp, slot: UOp
+) -> None:
+    """Elements that fill a register each, one by one."""
+    arg, form = stage.arg, form_of(stage)
+    if arg.layout.tile.element_bytes < 4:
+        raise UsageError(f"Opts.plan: no ldmatrix brings {stage.dtype} as it lies in {form}")
+    r = w.range(fragment.registers)
+    down, deep = fragment(w.member, r) if arg.name == "a" else fragment(w.member, r)[::-1]
+    place = form.index(ix.add(row, index_of(down)), ix.add(k, index_of(deep)))
+    source = w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), place))
+    w.store_each(held.index(r), w.c.load(source), r)

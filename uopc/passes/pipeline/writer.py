@@ -1,0 +1,121 @@
+"""What the parts of the pass share: a kernel's threads and memories, and the cursor that writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+from uopc.dtype import AddrSpace, DType
+from uopc.layouts import WARP, WARPGROUP, OperandTile
+from uopc.plan import Plan
+from uopc.symbolic import index as ix
+from uopc.uop.cursor import Cursor
+from uopc.uop.node import Scalar, UOp, prod, toposort
+from uopc.uop.ops import AxisType, Ops, ParamArg, RangeArg
+
+
+class Writer:
+    """One kernel of a plan.
+
+    root: MAPPED; producers: the range of those that multiply together, where it has more that copy.
+
+    Attributes
+    ----------
+    total: its REDUCE; step, steps: the range of tiles of k and their number; inner: the range
+    inside of a tile; digits: those of the sums that a thread holds.
+    member, thread: of a thread among those that multiply together, and in the block.
+    stages: its staged operands; memory: by their names; sums: the thread's.
+    c: the cursor.
+    """
+
+    def __init__(self, root: UOp, plan: Plan, producers: UOp | None = None) -> None:
+        order = toposort(root)
+        self.root, self.plan, self.atom = root, plan, plan.tensor_core
+        self.total = next(u for u in order if u.op is Ops.REDUCE)
+        ranges = [u for u in order if u.op is Ops.RANGE]
+        if producers is not None:
+            ranges.append(producers)
+        found = {r.arg.kind: r for r in ranges}
+        group, warp, lane = (
+            found.get(kind, ix.ZERO) for kind in (AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE)
+        )
+        #: of a thread among those that multiply together, and in the block
+        self.member = lane if plan.group_threads == WARP else ix.add(ix.scale(warp, WARP), lane)
+        self.thread = ix.add(ix.scale(group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
+        self.step, self.inner = self._closed()
+        self.steps = self.step.arg.size if self.step.op is Ops.RANGE else 1
+        (self.end, *_) = root.src
+        self.digits = [r for r in self.end.src[1:] if r.arg.kind is AxisType.UPCAST]
+        self._slots: dict[AddrSpace, Iterator[int]] = {}
+        self._axes = itertools.count(1 + max(r.arg.axis for r in ranges))
+        stages = {u.arg.name: u for u in order if u.op is Ops.STAGE}
+        self.stages = list(stages.values())
+        self.memory = {
+            name: self.alloc(AddrSpace.SHARED, u.dtype, u.arg.depth * u.arg.size, name)
+            for name, u in stages.items()
+        }
+        size = prod(r.arg.size for r in self.digits)
+        self.sums = self.alloc(AddrSpace.REG, self.total.dtype, size, "sum")
+        self.c = Cursor()
+
+    def _closed(self) -> tuple[UOp, UOp]:
+        """(the range of tiles of k, the one inside of a tile) that the sum closes."""
+        closed = self.total.src[1:]
+        step = next((r for r in closed if r.arg.kind is AxisType.REDUCE), ix.ZERO)
+        return step, next((r for r in closed if r is not step), ix.ZERO)
+
+    @property
+    def by_wgmma(self) -> bool:
+        return self.atom is not None and self.atom.engine == "wgmma"
+
+    def start_sums(self) -> None:
+        """Zeros, for those that add to what is there."""
+        if not self.by_wgmma:  # which starts from zero by itself
+            r = self.range(self.sums.arg.shape[0])
+            self.store_each(self.sums.index(r), 0, r)
+
+    def alloc(self, space: AddrSpace, dtype: DType, size: int, name: str) -> UOp:
+        slot = next(self._slots.setdefault(space, itertools.count()))
+        return UOp(Ops.ALLOC, (), ParamArg(slot, dtype, (size,), space, name))
+
+    def range(self, size: int, kind: AxisType = AxisType.UPCAST, digit: str = "u") -> UOp:
+        axis = next(self._axes)
+        return ix.ZERO if size == 1 else UOp(Ops.RANGE, (), RangeArg(axis, size, kind, digit))
+
+    def store_each(self, to: UOp, value: Scalar, *ranges: UOp, gate: UOp = ix.TRUE) -> None:
+        """A STORE for every value of those that are ranges."""
+        real = [r for r in ranges if r.op is Ops.RANGE]
+        self.c.store_each(to, value, real, None if gate is ix.TRUE else gate)
+
+    def loops(self, *ranges: UOp) -> ExitStack:
+        """Everything inside, for every value of those that are ranges."""
+        stack = ExitStack()
+        if real := [r for r in ranges if r.op is Ops.RANGE]:
+            stack.enter_context(self.c.loop(*real))
+        return stack
+
+    def fresh(self, digits: Sequence[UOp], kind: AxisType = AxisType.UPCAST) -> dict[UOp, UOp]:
+        """Ranges of the same sizes, for another loop."""
+        return {r: self.range(r.arg.size, kind, r.arg.digit) for r in digits}
+
+
+def form_of(stage: UOp) -> OperandTile:
+    form: OperandTile = stage.arg.layout
+    return form
+
+
+def coordinates(stage: UOp) -> tuple[UOp, UOp]:
+    """The ranges of rows and of k of a staged tile."""
+    form, ranges = form_of(stage), list(stage.src[4:])
+    r = ranges.pop(0) if form.rows > 1 else ix.ZERO
+    return r, ranges.pop(0) if form.k > 1 else ix.ZERO
+
+
+def flat(digits: Sequence[UOp], now: Mapping[UOp, UOp]) -> UOp:
+    """The row-major place of digits as they are now."""
+    return ix.flat((now[r], r.arg.size) for r in digits)
+
+
+def index_of(x: UOp | int) -> UOp:
+    return ix.index(x) if isinstance(x, int) else x
