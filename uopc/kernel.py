@@ -59,9 +59,13 @@ class Numerics:
     exact_math: exp, log, sin and their kin are computed by the kernel's own arithmetic, with the
     same bits on every device (`uopc/passes/exact_math.py`); else by the device's library: fewer
     instructions on a GPU, and bits that agree within ulps.
+
+    tf32: products of f32 may be made by tensor cores, which take 10 bits of each factor's fraction;
+    sums stay f32.  Without it f32 means f32, whatever is faster.
     """
 
     exact_math: bool = False
+    tf32: bool = False
 
 
 #: no promise beyond those of every kernel

@@ -107,19 +107,25 @@ def describe(device: int = 0) -> str:
     return f"{gpu.name} (sm_{gpu.arch}, driver for CUDA {version // 1000}.{version % 1000 // 10})"
 
 
+#: compute capabilities from here on have instructions that no later one runs: sm_90a
+OWN_INSTRUCTIONS = 90
+
+
 @lru_cache(maxsize=16)
 def device_target(device: int = 0) -> Target:
-    """The Target of a GPU as it is: its arch with this part's own limits and number of SMs.
+    """The Target of a GPU as it is: its arch, with the instructions that only it has, and this
+    part's own limits and number of SMs.
 
     Raises DeviceError where no GPU is usable.
     """
     core, _ = _cuda_python()
     gpu = core.Device(device)
     is_, sm = gpu.properties, int(gpu.arch)
+    name = f"sm_{sm}a" if sm >= OWN_INSTRUCTIONS else f"sm_{sm}"
     try:
-        base = target(f"sm_{sm}")
+        base = target(name)
     except UsageError:  # newer than the table: everything that is known comes from the driver
-        base = Target(f"sm_{sm}", sm=sm, parameter_bytes=32764)
+        base = Target(name, sm=sm, parameter_bytes=32764)
     return replace(
         base,
         sms=is_.multiprocessor_count,
