@@ -14,6 +14,7 @@ FMA = "fma"
 #: ask for, or by tensor copies (TMA) that one thread asks for
 REGISTERS, CP_ASYNC, BULK = "registers", "cp.async", "bulk"
 COPIES = (REGISTERS, CP_ASYNC, BULK)
+STORES = (REGISTERS, BULK)
 #: neighbours that a thread of FMA holds along both axes: 16 bytes of f32
 NEIGHBOURS = 4
 
@@ -35,6 +36,10 @@ class Plan:
         nothing but bring tiles.
     group: rows of tiles that follow each other before the next column, so that they share what L2
         holds.
+    blocks: of the grid, which go on with further tiles; 0: one block for each tile.  With
+        copy="bulk" alone.
+    store: how D leaves: by "registers", each thread its sums, or by "bulk", tensor copies out of
+        shared memory, where D has 16 bits and the atom is wgmma; else by registers too.
     """
 
     atom: str = FMA
@@ -47,6 +52,8 @@ class Plan:
     depth: int = 1
     copy: str = REGISTERS
     group: int = 8
+    blocks: int = 0
+    store: str = REGISTERS
 
     def __post_init__(self) -> None:
         if fault := self._fault():
@@ -59,6 +66,10 @@ class Plan:
                 return f"{name} is {getattr(self, name)}; it is at least {least}"
         if self.copy not in COPIES:
             return f"copy is {self.copy!r}; there are {', '.join(map(repr, COPIES))}"
+        if self.store not in STORES:
+            return f"store is {self.store!r}; there are {', '.join(map(repr, STORES))}"
+        if self.copy != BULK and (self.blocks or self.store == BULK):
+            return "blocks and store='bulk' go with copy='bulk'"
         if self.atom.endswith(".registers"):
             return f"atom {self.atom} has an operand in registers; here both are in shared memory"
         if self.roles and self.consumers % WARPGROUP:
@@ -122,6 +133,11 @@ class Plan:
         return self.consumers + WARPGROUP * self.roles
 
     @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of D that a block makes."""
+        return self.block_m, self.block_n
+
+    @property
     def warp_m(self) -> int:
         """Rows of D that a warp makes."""
         return self.block_m // self.warps_m
@@ -158,4 +174,6 @@ class Plan:
 
 #: sums of a thread: 255 registers, of which operands and addresses want some
 MOST_HELD = 128 + 64
-_LEAST = dict(block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1)
+_LEAST = dict(
+    block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1, blocks=0
+)

@@ -108,6 +108,24 @@ PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
     ),
 }
 
+#: products whose results leave by tensor copies: name -> sizes, plan
+STORED: dict[str, tuple[tuple[int, int, int], Plan]] = {
+    "product by wgmma, few blocks, one chunk a turn": (
+        (200, 136, 100),
+        Plan(
+            *("wgmma.m64n64k16.bf16", 128, 64, 64, 2, 1),
+            depth=2,
+            copy=BULK,
+            blocks=2,
+            store=BULK,
+        ),
+    ),
+    "product by wgmma, several chunks": (
+        (64, 256, 200),
+        Plan("wgmma.m64n256k16.bf16", 64, 256, 64, 1, 1, depth=2, copy=BULK, store=BULK),
+    ),
+}
+
 
 def subjects() -> list[Subject]:
     """Every kernel of the study; examples first."""
@@ -119,6 +137,15 @@ def subjects() -> list[Subject]:
     out += [
         _body(name, _product(sizes, dtype), Opts(gpu=True, plan=plan), "sm_90a")
         for name, (sizes, dtype, plan) in PLANNED.items()
+    ]
+    out += [
+        _body(
+            name,
+            _product(sizes, dtypes.bf16).cast(dtypes.bf16),
+            Opts(gpu=True, plan=plan),
+            "sm_90a",
+        )
+        for name, (sizes, plan) in STORED.items()
     ]
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
 

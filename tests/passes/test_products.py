@@ -48,6 +48,23 @@ PLANS: dict[str, Plan] = {
     "wgmma, roles": Plan(WGMMA, 128, 64, 64, 2, 1, depth=3, copy=BULK),
     "wgmma, roles, several atoms": Plan(WGMMA, 128, 128, 64, 1, 1, depth=2, copy=BULK),
     "wgmma, roles, side by side": Plan(WGMMA, 64, 128, 128, 1, 2, depth=2, copy=BULK),
+    "mma, roles, few blocks": Plan(BF16, 64, 64, 64, 2, 2, depth=3, copy=BULK, blocks=2),
+    "wgmma, roles, few blocks": Plan(WGMMA, 64, 64, 64, 1, 1, depth=3, copy=BULK, blocks=3),
+}
+#: of which D leaves by tensor copies, where it has 16 bits
+STORED: dict[str, Plan] = {
+    "one chunk": Plan(WGMMA, 64, 64, 64, 1, 1, depth=2, copy=BULK, store=BULK),
+    "one chunk a turn": Plan(WGMMA, 128, 64, 64, 2, 1, depth=3, copy=BULK, blocks=3, store=BULK),
+    "two chunks": Plan(
+        "wgmma.m64n128k16.bf16", 128, 128, 64, 2, 1, depth=3, copy=BULK, blocks=3, store=BULK
+    ),
+    "several atoms": Plan(WGMMA, 128, 128, 64, 1, 1, depth=3, copy=BULK, blocks=2, store=BULK),
+    "narrow chunks": Plan(
+        "wgmma.m64n96k16.bf16", 128, 96, 64, 2, 1, depth=3, copy=BULK, blocks=2, store=BULK
+    ),
+    "an atom of eight columns": Plan(
+        "wgmma.m64n8k16.bf16", 64, 8, 64, 1, 1, depth=3, copy=BULK, blocks=2, store=BULK
+    ),
 }
 
 
@@ -109,6 +126,26 @@ def gives_its_numbers(body: UOp, plan: Plan) -> uopc.Kernel:
 @pytest.mark.parametrize("name", PLANS)
 def test_numbers(name: str, sizes: tuple[int, int, int], turned: str) -> None:
     gives_its_numbers(product(*sizes, of(PLANS[name]), turned), PLANS[name])
+
+
+@pytest.mark.parametrize("sizes", [(200, 136, 200), (64, 64, 64), (300, 260, 72), (130, 201, 90)])
+@pytest.mark.parametrize("name", STORED)
+def test_a_result_that_leaves_by_tensor_copies(name: str, sizes: tuple[int, int, int]) -> None:
+    """Sizes that do not divide are clipped; a pitch that no copy takes goes by registers."""
+    kernel = gives_its_numbers(product(*sizes, dtypes.bf16).cast(dtypes.bf16), STORED[name])
+    staged = any(u.op is Ops.STMATRIX for u in toposort(kernel.steps[0].sink))
+    assert staged == (sizes[1] % 8 == 0 and name != "an atom of eight columns")
+
+
+def test_batches_and_what_stands_around_a_result_that_leaves_by_tensor_copies() -> None:
+    z, m, n, k = 3, 72, 136, 40
+    a = param(0, z, m, k, dtype=dtypes.bf16).reshape((z, m, 1, k)).expand((z, m, n, k))
+    b = param(1, z, n, k, dtype=dtypes.bf16).reshape((z, 1, n, k)).expand((z, m, n, k))
+    total = (a.cast(dtypes.f32) * b.cast(dtypes.f32)).reduce(Ops.ADD, 1)
+    bias = param(2, n, dtype=dtypes.f32).reshape((1, 1, n)).expand((z, m, n))
+    rows = param(3, z, m, dtype=dtypes.bf16).reshape((z, m, 1)).expand((z, m, n)).cast(dtypes.f32)
+    for name in ("two chunks", "several atoms"):
+        gives_its_numbers((total * rows + bias).maximum(0.0).cast(dtypes.bf16), STORED[name])
 
 
 ATOMS = [
@@ -369,8 +406,21 @@ COMPILED: dict[str, tuple[Plan, str, dict[str, int]]] = {
     ),
     "wgmma, roles": (
         Plan("wgmma.m64n256k16.bf16", 128, 256, 64, 2, 1, depth=4, copy=BULK),
-        "b",
+        "",
         {"HGMMA": 4, "UTMALDG": 2},
+    ),
+    "wgmma, all of it": (
+        Plan(
+            "wgmma.m64n256k16.bf16",
+            *(128, 256, 64, 2, 1),
+            depth=4,
+            copy=BULK,
+            group=16,
+            blocks=132,
+            store=BULK,
+        ),
+        "",
+        {"HGMMA": 4, "UTMALDG": 2, "STSM": 16, "UTMASTG": 4, "F2FP": 64},
     ),
     "wgmma, roles, as it lies": (
         Plan("wgmma.m64n256k16.bf16", 128, 256, 64, 2, 1, depth=4, copy=BULK),
@@ -392,13 +442,25 @@ def test_registers_and_instructions(name: str, target: str) -> None:
     if target_of(plan) == "sm_90a" != target:
         pytest.skip(f"{name} needs sm_90a")
     body = product(4096, 4096, 4096, of(plan), turned)
+    if plan.store == BULK:
+        body = body.cast(of(plan))
     cubin = uopc.compile(body, Opts(gpu=True, plan=plan), target).steps[0].cubin
     used = cubin.resources
     assert not used.spills and not used.stack_bytes and not used.remarks, used
     found = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\d+ )?([A-Z0-9]+)", cubin.sass)
     count = Counter(found)
     assert all(count[word] >= n for word, n in least.items()), count
+    assert "F2FP" not in least or count["F2FP"] == least["F2FP"]  # two numbers at a time
     assert plan.atom != FMA or "STG.E.128" in cubin.sass
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", STORED)
+def test_a_result_that_leaves_by_tensor_copies_launched(name: str) -> None:
+    body = product(300, 264, 200, dtypes.bf16).cast(dtypes.bf16)
+    arrays = whole_numbers(body)
+    kernel = uopc.compile(body, Opts(gpu=True, plan=STORED[name]), "cuda")
+    assert_same(kernel(*arrays.values()), evaluate(body, arrays))
 
 
 @pytest.mark.gpu

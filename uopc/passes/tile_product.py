@@ -29,6 +29,8 @@ from uopc.uop.ops import AxisType, Engine, LaunchArg, Ops, RangeArg, StageArg, T
 
 WIDEST_BYTES = 16
 LINE_BYTES = 128
+#: chunks of D of one group that are in shared memory at once
+STORED_AT_ONCE = 2
 
 
 def tile_product(root: UOp, plan: Plan) -> UOp:
@@ -49,8 +51,15 @@ class _Tiling:
                 product.sizes[1:], (plan.block_m, plan.block_n, plan.block_k), strict=True
             )
         )
-        self.tile = self._range(tiles_m * tiles_n, AxisType.GLOBAL, "g")
-        self.batch = self._range(batches, AxisType.GLOBAL, "g")
+        tiles = tiles_m * tiles_n
+        if plan.blocks:
+            whole = self._range(batches * tiles, AxisType.GLOBAL, "g")
+            self.blocks: tuple[UOp, ...] = (whole,)
+            self.tile, self.batch = ix.mod(whole, tiles), ix.div(whole, tiles)
+        else:
+            self.tile = self._range(tiles, AxisType.GLOBAL, "g")
+            self.batch = self._range(batches, AxisType.GLOBAL, "g")
+            self.blocks = (self.tile, self.batch)
         grouped = plan.group_threads > WARP
         kind = AxisType.WARPGROUP if grouped else AxisType.WARP
         self.group = self._range(plan.groups, kind, "p")
@@ -89,7 +98,7 @@ class _Tiling:
         }
         inside = ix.conj(ix.below(x, self.rows), ix.below(y, self.columns))
         memo: dict[UOp, UOp] = {**places, product.total: self._sum(row, column)}
-        closed = (self.tile, self.batch, *self.threads, *self.digits.values())
+        closed = (*self.blocks, *self.threads, *self.digits.values())
         closed = tuple(r for r in closed if r.op is Ops.RANGE)
         for u in toposort(self.root):
             if u in memo:
@@ -99,14 +108,43 @@ class _Tiling:
                 memo[u] = gated(derive(u, src), inside)
             elif u.op is Ops.STORE:
                 gate = ix.conj(inside, *src[2:])
-                memo[u] = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
+                new = (src[0], self._stored(u, src[1], row, column))
+                memo[u] = derive(u, new if gate is ix.TRUE else (*new, gate))
             elif u.op is Ops.END:
                 memo[u] = derive(u, (src[0], *closed))
             elif u.op is Ops.SINK:
-                memo[u] = derive(u, src, LaunchArg(grid=(0, 1)))
+                memo[u] = derive(u, src, LaunchArg(grid=tuple(range(len(self.blocks)))))
             else:
                 memo[u] = u if src == u.src else ix.remake(u, src)
         return memo[self.root]
+
+    def _stored(self, store: UOp, value: UOp, row: UOp, column: UOp) -> UOp:
+        """The value that is stored, or the STAGE out of which tensor copies bring it, chunks of 64
+        rows by a slab."""
+        atom, plan, product = self.plan.tensor_core, self.plan, self.product
+        if plan.store != BULK or len(store.src) > 2 or value.dtype.itemsize != 2:
+            return value
+        if atom is None or atom.engine != "wgmma":
+            return value
+        slab = next((n for n in (64, 32, 16) if atom.n % n == 0), 0)
+        if not slab:
+            return value
+        form = OperandTile(SharedTile(atom.m, slab, 2, swizzle=2 * slab), K_MAJOR)
+        z, r, c = (self._range(n, AxisType.LOOP) for n in product.sizes[:3])
+        table = {
+            **_places(product.batch, z),
+            **_places(product.m, r),
+            **_places(product.n, c),
+        }
+        sizes = (product.sizes[0], self.rows, self.columns)
+        box = _box(ix.substitute(store.src[0].src[1], table), z, r, c, form, sizes)
+        if box is None:
+            return value
+        name = f"d{store.src[0].src[0].arg.slot}_"
+        ring = (name, form, STORED_AT_ONCE, Engine.BULK, box)
+        arg = StageArg(AddrSpace.SHARED, form.tile.size, True, 1, *ring)
+        at = ix.flat(((row, plan.block_m), (column, plan.block_n)))
+        return UOp(Ops.STAGE, (value, at, at, ix.TRUE), arg)
 
     def _held(self, digits: tuple[Digit, ...]) -> UOp:
         """One coordinate of the sums that a lane holds."""
@@ -176,8 +214,10 @@ class _Tiling:
         if plan.copy == CP_ASYNC and _is_view(value):
             engine = Engine.CP_ASYNC
         elif plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
-            size_of = (self.product.sizes[0], size, self.depth)
-            box = _box(plain.src[0].src[1], self.batch, r, c, form, size_of)
+            z = self._range(self.product.sizes[0], AxisType.LOOP)
+            whole = {**table, **_places(self.product.batch, z)}
+            offset = ix.substitute(operand, whole).src[0].src[1]
+            box = _box(offset, z, r, c, form, (self.product.sizes[0], size, self.depth))
             engine = None if box is None else Engine.BULK
         return _Staged(name, value, r, c, form, plan.depth, engine, box)
 

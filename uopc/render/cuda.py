@@ -82,6 +82,12 @@ _SM80 = {
         "return (unsigned short)r; }"
         for name in ("f16", "bf16")
     },
+    **{
+        f"pack_{name}": f"FN unsigned pack_{name}(float a, float b) "
+        f'{{ unsigned r; asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a)); '
+        "return r; }"
+        for name in ("f16", "bf16")
+    },
     # the upper half of an f32; the maximum with -inf is the number itself, or the canonical NaN
     "bf16_to_f32": "FN float bf16_to_f32(unsigned short a) "
     '{ float r; asm("max.NaN.f32 %0, %1, 0fFF800000;" : "=f"(r) : '
@@ -561,6 +567,9 @@ class CUDARenderer(Renderer):
             layout = f"{ptx.descriptor_bits(u.arg):#x}ull"
             name = self.spell(ptx.DESCRIPTOR)
             return f"{name}({self.pointer(u.src[0])}, {layout})", PRIMARY
+        pair = _rounded_pair(u) if self.target.has_max_nan and u not in self.names else None
+        if pair is not None:
+            return self.call(f"pack_{pair[0].name}", *pair[1:])
         return super().text(u)
 
     # ---- the kernel's head
@@ -693,6 +702,29 @@ _EFFECTS: dict[Ops, Callable[[CUDARenderer, UOp], str]] = {
     Ops.PRINTF: CUDARenderer._printf,
     Ops.ASSERT: CUDARenderer._assert,
 }
+
+
+def _rounded_pair(u: UOp) -> tuple[DType, UOp, UOp] | None:
+    """(dtype of 16 bits, low, high) where a word is made of two f32 that are rounded to it."""
+    if u.op is not Ops.OR:
+        return None
+    low, high = u.src if u.src[1].op is Ops.SHL else u.src[::-1]
+    if high.op is not Ops.SHL or high.src[1] is not UOp.const(16, high.src[1].dtype):
+        return None
+    a, b = _rounded(low), _rounded(high.src[0])
+    if a is None or b is None or a.dtype is not b.dtype:
+        return None
+    return a.dtype, a.src[0], b.src[0]
+
+
+def _rounded(x: UOp) -> UOp | None:
+    """The CAST to 16 bits of an f32 whose bits an u32 is."""
+    for op, dtype in ((Ops.CAST, dtypes.u32), (Ops.BITCAST, dtypes.u16)):
+        if x.op is not op or x.dtype is not dtype:
+            return None
+        x = x.src[0]
+    narrow = x.op is Ops.CAST and x.dtype in (dtypes.f16, dtypes.bf16)
+    return x if narrow and x.src[0].dtype is dtypes.f32 else None
 
 
 def _space(m: UOp) -> AddrSpace:

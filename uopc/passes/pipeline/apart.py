@@ -6,14 +6,15 @@ the ring.  Those that multiply wait on full and arrive on empty, those that copy
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace as with_fields
 
 from uopc.dtype import AddrSpace, dtypes
 from uopc.layouts import WARP, WARPGROUP
 from uopc.passes.pipeline.fill import copy_box, fill
 from uopc.passes.pipeline.multiply import multiply
-from uopc.passes.pipeline.store import store
+from uopc.passes.pipeline.store import store, wait_for_stores
 from uopc.passes.pipeline.writer import Writer, form_of
 from uopc.passes.walk import replace
 from uopc.plan import Plan
@@ -35,8 +36,8 @@ def apart(root: UOp, plan: Plan) -> UOp:
     full, empty = (
         w.alloc(AddrSpace.MBARRIER, dtypes.u64, plan.depth, name) for name in ("full", "empty")
     )
-    boxes = [u for u in w.stages if u.arg.engine is Engine.BULK]
-    others = [u for u in w.stages if u.arg.engine is not Engine.BULK]
+    boxes = [u.arg.name for u in w.stages if u.arg.engine is Engine.BULK]
+    others = [u.arg.name for u in w.stages if u.arg.engine is not Engine.BULK]
     with c.when(ix.below(w.thread, 1)):
         for n in range(plan.depth):
             c.init(full.index(n), bool(boxes) + WARPGROUP * bool(others))
@@ -46,11 +47,31 @@ def apart(root: UOp, plan: Plan) -> UOp:
     c.barrier()
     first, fewer, more = plan.consumers // WARP, *_registers(plan)
     with c.role("consumer", 0, first, more, grow=True):
-        _consume(w, full, empty)
+        with _tiles(w) as mine:
+            _consume(mine, full, empty)
+        wait_for_stores(w)
     with c.role("producer", first, WARPGROUP // WARP, fewer):
         _produce(w, full, empty, boxes, others)
     launch = with_fields(root.arg, blocks_per_sm=1)
     return derive(root, c.sink(launch).src, launch)
+
+
+@contextmanager
+def _tiles(w: Writer) -> Iterator[Writer]:
+    """The kernel at a tile of this block, for each tile."""
+    blocks = w.plan.blocks
+    whole = next((r for r in w.launched if r.arg.size > blocks > 0), None)
+    if whole is None:
+        yield w
+        return
+    a: RangeArg = whole.arg
+    turn = w.range(-(-a.size // blocks), AxisType.LOOP, "k")
+    block = UOp(Ops.RANGE, (), with_fields(a, size=blocks))
+    tile = ix.add(block, ix.scale(turn, blocks))
+    with w.loops(turn), ExitStack() as inside:
+        if a.size % blocks:
+            inside.enter_context(w.c.when(ix.below(tile, a.size)))
+        yield w.over({whole: tile}, turn)
 
 
 def _consume(w: Writer, full: UOp, empty: UOp) -> None:
@@ -58,7 +79,7 @@ def _consume(w: Writer, full: UOp, empty: UOp) -> None:
     c = w.c
     w.start_sums()
     with w.loops(w.step):
-        slot, parity = _ring(w.step, w.plan.depth)
+        slot, parity = _ring(w, w.step)
         c.wait(full.index(slot), parity)
         multiply(w, slot)
         if not w.by_wgmma:  # an ordinary read, and then a copy over it
@@ -66,24 +87,25 @@ def _consume(w: Writer, full: UOp, empty: UOp) -> None:
             c.syncwarp()
         with c.when(ix.below(w.member, 1)):
             c.arrive(empty.index(slot))
-    for end in w.root.src:
-        store(w, end)
+    store(w)
 
 
-def _produce(w: Writer, full: UOp, empty: UOp, boxes: list[UOp], others: list[UOp]) -> None:
+def _produce(w: Writer, full: UOp, empty: UOp, boxes: list[str], others: list[str]) -> None:
     """One thread asks for boxes; a warpgroup evaluates and stores what no box can bring."""
-    c, depth = w.c, w.plan.depth
+    c = w.c
     thread = ix.mod(w.thread, WARPGROUP)
     alone = ix.below(thread, 1)
     step = w.fresh([w.step], AxisType.LOOP)[w.step] if w.steps > 1 else ix.ZERO
     with ExitStack() as inside:
         if not others:
             inside.enter_context(c.when(alone))
+        mine = inside.enter_context(_tiles(w))
         inside.enter_context(w.loops(step))
-        slot, parity = _ring(step, depth)
+        slot, parity = _ring(mine, step)
+        stages = {u.arg.name: u for u in mine.stages}
         c.wait(empty.index(slot), ix.sub(ix.index(1), parity))
-        for stage in others:
-            fill(w, stage, slot, step, thread, WARPGROUP)
+        for name in others:
+            fill(mine, stages[name], slot, step, thread, WARPGROUP)
         if others:
             if w.by_wgmma:
                 c.fence(Fence.PROXY_ASYNC)
@@ -91,14 +113,15 @@ def _produce(w: Writer, full: UOp, empty: UOp, boxes: list[UOp], others: list[UO
         if boxes:
             if others:
                 inside.enter_context(c.when(alone))
-            c.arrive(full.index(slot), sum(form_of(u).tile.size_bytes for u in boxes))
-            for stage in boxes:
-                copy_box(w, stage, slot, step, full.index(slot))
+            c.arrive(full.index(slot), sum(form_of(stages[n]).tile.size_bytes for n in boxes))
+            for name in boxes:
+                copy_box(mine, stages[name], slot, step, full.index(slot))
 
 
-def _ring(step: UOp, depth: int) -> tuple[UOp, UOp]:
-    """(place in the ring, parity of the round) of a tile."""
-    return ix.mod(step, depth), ix.mod(ix.div(step, depth), 2)
+def _ring(w: Writer, step: UOp) -> tuple[UOp, UOp]:
+    """(place in the ring, parity of the round) of a tile of k, counted through all turns."""
+    number, depth = ix.add(ix.scale(w.turn, w.steps), step), w.plan.depth
+    return ix.mod(number, depth), ix.mod(ix.div(number, depth), 2)
 
 
 def _of_kind(root: UOp, kind: AxisType) -> list[UOp]:

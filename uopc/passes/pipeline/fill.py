@@ -75,7 +75,7 @@ def copy_box(w: Writer, stage: UOp, slot: UOp, step: UOp, full: UOp) -> None:
     r, c = coordinates(stage)
     load = stage.src[0]
     now = {x: y for x, y in ((r, ix.ZERO), (c, ix.ZERO), (w.step, step)) if x.op is Ops.RANGE}
-    *outer, inner = _places_along(ix.substitute(load.src[0].src[1], now), arg.box.strides)
+    *outer, inner = places_along(ix.substitute(load.src[0].src[1], now), arg.box.strides)
     view = UOp(Ops.TENSORMAP, (memory(load.src[0]),), arg.box)
     first = ix.scale(slot, arg.size)
     for slab in range(tile.slabs):
@@ -171,7 +171,7 @@ def _gated_as_one(value: UOp, along: UOp, width: int) -> bool:
     return first is last
 
 
-def _places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
+def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
     """The coordinates of a place in memory along axes of these strides, outermost first, and a
     contiguous one."""
     terms, constant = ix.affine(offset)

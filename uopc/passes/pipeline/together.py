@@ -26,8 +26,7 @@ def together(root: UOp, plan: Plan) -> UOp:
             multiply(w, ix.ZERO)
     else:
         _through_a_ring(w, plan.depth)
-    for end in root.src:
-        store(w, end)
+    store(w)
     launch: LaunchArg = root.arg
     return derive(root, w.c.sink(launch).src, launch)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 
 from uopc.dtype import AddrSpace, DType
 from uopc.layouts import WARP, WARPGROUP, OperandTile
@@ -22,11 +23,13 @@ class Writer:
 
     Attributes
     ----------
-    total: its REDUCE; step, steps: the range of tiles of k and their number; inner: the range
-    inside of a tile; digits: those of the sums that a thread holds.
-    member, thread: of a thread among those that multiply together, and in the block.
-    stages: its staged operands; memory: by their names; sums: the thread's.
-    c: the cursor.
+    launched: its GLOBAL ranges; total: its REDUCE; step, steps: the range of tiles of k and their
+    number; inner: the range inside of a tile; digits: those of the sums that a thread holds.
+    group: of those that multiply together; member, thread: of a thread in it, and in the block;
+    members: the ranges that member is made of.
+    stages: its staged operands; stores: its STOREs; memory: of operands and of results that leave
+    by tensor copies, by name; sums: the thread's.
+    turn: the tiles of D that this block has made before; c: the cursor.
     """
 
     def __init__(self, root: UOp, plan: Plan, producers: UOp | None = None) -> None:
@@ -37,26 +40,30 @@ class Writer:
         if producers is not None:
             ranges.append(producers)
         found = {r.arg.kind: r for r in ranges}
-        group, warp, lane = (
+        self.group, warp, lane = (
             found.get(kind, ix.ZERO) for kind in (AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE)
         )
+        self.members = [r for r in (warp, lane) if r.op is Ops.RANGE]
         #: of a thread among those that multiply together, and in the block
         self.member = lane if plan.group_threads == WARP else ix.add(ix.scale(warp, WARP), lane)
-        self.thread = ix.add(ix.scale(group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
+        self.thread = ix.add(ix.scale(self.group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
         self.step, self.inner = self._closed()
         self.steps = self.step.arg.size if self.step.op is Ops.RANGE else 1
-        (self.end, *_) = root.src
-        self.digits = [r for r in self.end.src[1:] if r.arg.kind is AxisType.UPCAST]
+        self.launched = [r for r in root.src[0].src[1:] if r.arg.kind is AxisType.GLOBAL]
+        self.stores = [end.src[0] for end in root.src]
+        self.digits = [r for r in root.src[0].src[1:] if r.arg.kind is AxisType.UPCAST]
         self._slots: dict[AddrSpace, Iterator[int]] = {}
         self._axes = itertools.count(1 + max(r.arg.axis for r in ranges))
         stages = {u.arg.name: u for u in order if u.op is Ops.STAGE}
-        self.stages = list(stages.values())
-        self.memory = {
-            name: self.alloc(AddrSpace.SHARED, u.dtype, u.arg.depth * u.arg.size, name)
-            for name, u in stages.items()
-        }
+        results = {s.src[1].arg.name for s in self.stores if s.src[1].op is Ops.STAGE}
+        self.stages = [u for name, u in stages.items() if name not in results]
+        self.memory: dict[str, UOp] = {}
+        for name, u in stages.items():
+            count = u.arg.depth * (plan.groups if name in results else 1)
+            self.memory[name] = self.alloc(AddrSpace.SHARED, u.dtype, count * u.arg.size, name)
         size = prod(r.arg.size for r in self.digits)
         self.sums = self.alloc(AddrSpace.REG, self.total.dtype, size, "sum")
+        self.turn = ix.ZERO
         self.c = Cursor()
 
     def _closed(self) -> tuple[UOp, UOp]:
@@ -64,6 +71,16 @@ class Writer:
         closed = self.total.src[1:]
         step = next((r for r in closed if r.arg.kind is AxisType.REDUCE), ix.ZERO)
         return step, next((r for r in closed if r is not step), ix.ZERO)
+
+    def over(self, table: dict[UOp, UOp], turn: UOp) -> Writer:
+        """The same kernel and cursor where ranges are these expressions, in a turn of a block."""
+        other = copy(self)
+        other.turn = turn
+        other.total = ix.substitute(self.total, table)
+        other.stages, other.stores = (
+            [ix.substitute(u, table) for u in part] for part in (self.stages, self.stores)
+        )
+        return other
 
     @property
     def by_wgmma(self) -> bool:
