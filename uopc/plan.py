@@ -35,6 +35,8 @@ class Plan:
         nothing but bring tiles.
     group: rows of tiles that follow each other before the next column, so that they share what L2
         holds.
+    splits: blocks that share a tile of D, each with a part of k, whole tiles of it.  The last one
+        to come adds up the parts, in their order.
     """
 
     atom: str = FMA
@@ -47,6 +49,7 @@ class Plan:
     depth: int = 1
     copy: str = REGISTERS
     group: int = 8
+    splits: int = 1
 
     def __post_init__(self) -> None:
         if fault := self._fault():
@@ -158,4 +161,10 @@ class Plan:
 
 #: sums of a thread: 255 registers, of which operands and addresses want some
 MOST_HELD = 128 + 64
-_LEAST = dict(block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1)
+_LEAST = dict.fromkeys(
+    (
+        *("block_m", "block_n", "block_k", "warps_m", "warps_n", "lanes_m"),
+        *("depth", "group", "splits"),
+    ),
+    1,
+)

@@ -7,7 +7,7 @@ from uopc.passes.pipeline.writer import Writer, flat
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.node import UOp, inherit, prod, toposort
 from uopc.uop.ops import Ops
 
 
@@ -25,7 +25,8 @@ def store(w: Writer, end: UOp) -> None:
             apart = w.fresh(along)
             size = prod(r.arg.size for r in along)
             held = w.alloc(AddrSpace.REG, load.dtype, size, "beside")
-            value = replace(ix.substitute(load, apart), table)
+            there = replace(ix.substitute(load, apart), table)
+            value = inherit(w.c.load(*there.src), there)  # by those alone who store
             w.store_each(held.index(flat(along, apart)), value, *apart.values())
             table[load] = w.c.load(held.index(ix.flat((r, r.arg.size) for r in along)))
         table[total] = w.c.load(w.sums.index(flat(w.digits, now)))
