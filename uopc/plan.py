@@ -37,6 +37,8 @@ class Plan:
         holds.
     splits: blocks that share a tile of D, each with a part of k, whole tiles of it.  The last one
         to come adds up the parts, in their order.
+    swap: the product is made as its transpose, b * a: block_m then goes along the columns of the
+        result and block_n along its rows, as suits results of few rows and atoms of many.
     """
 
     atom: str = FMA
@@ -50,6 +52,7 @@ class Plan:
     copy: str = REGISTERS
     group: int = 8
     splits: int = 1
+    swap: bool = False
 
     def __post_init__(self) -> None:
         if fault := self._fault():

@@ -21,6 +21,7 @@ from tests.passes.test_products import (
     of,
     product,
     target_of,
+    times,
     whole_numbers,
 )
 from uopc.dtype import DType, dtypes
@@ -130,6 +131,46 @@ def test_a_mapped_sum_closes_its_parts() -> None:
     assert is_part(part) and part.arg.size == 2  # of four tiles of k each has two
 
 
+# ---- the transpose of a product
+FEW_ROWS: dict[str, Plan] = {
+    "fma": Plan(FMA, 32, 64, 8, 1, 2, splits=2, swap=True),
+    "mma": Plan(BF16, 64, 16, 64, 2, 1, depth=3, copy=CP_ASYNC, splits=2, swap=True),
+    "wgmma": Plan("wgmma.m64n16k16.bf16", 64, 16, 64, 1, 1, depth=3, copy=CP_ASYNC, swap=True),
+    "wgmma, roles": Plan(
+        "wgmma.m64n16k16.bf16", 64, 16, 64, 1, 1, depth=3, copy=BULK, splits=3, swap=True
+    ),
+}
+
+
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("name", FEW_ROWS)
+def test_few_rows(name: str, turned: str) -> None:
+    """Atoms lie with their many rows along the columns of the result."""
+    plan = FEW_ROWS[name]
+    kernel = gives_its_numbers(product(16, 136, 392, of(plan), turned), plan)
+    tiles = -(-136 // plan.block_m) * -(-16 // plan.block_n)
+    assert kernel.launch_dims[0][0] == tiles
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_stands_around_a_transpose(name: str) -> None:
+    plan = FEW_ROWS["wgmma, roles"]
+    gives_its_numbers(around(name, of(plan)), plan)
+
+
+def test_operands_of_two_types_are_exchanged_with_their_sides() -> None:
+    atom = "mma.m16n8k32.u8xi8"
+    body = times(param(0, 40, 96, dtype=dtypes.i8), param(1, 48, 96, dtype=dtypes.u8), dtypes.i32)
+    gives_its_numbers(body, Plan(atom, 32, 32, 64, 1, 2, depth=2, copy=CP_ASYNC, swap=True))
+
+
+def test_copies_of_rows_that_end_within_a_tile_stay_wide() -> None:
+    """784 elements are twelve tiles of 64 and 16, each copy of 8 of them inside or outside."""
+    plan = Plan(BF16, 16, 64, 64, 1, 4, depth=4, copy=CP_ASYNC, splits=4)
+    kernel = uopc.compile(product(64, 256, 784, of(plan), "b"), Opts(gpu=True, plan=plan), "sm_80")
+    assert ".CONSTANT" not in kernel.sass and "LDGSTS.E.BYPASS.128" in kernel.sass
+
+
 def test_no_blocks_at_all_are_an_error() -> None:
     with pytest.raises(UsageError, match="splits is 0; it is at least 1"):
         Plan(splits=0)
@@ -140,6 +181,10 @@ COMPILED: dict[str, tuple[Plan, int]] = {
     "mma": (Plan(BF16, 64, 64, 64, 2, 2, depth=4, copy=CP_ASYNC, splits=4), 96),
     "wgmma, roles": (
         Plan("wgmma.m64n64k16.bf16", 64, 64, 64, 1, 1, depth=4, copy=BULK, splits=2),
+        240,
+    ),
+    "few rows by wgmma, roles": (
+        Plan("wgmma.m64n16k16.bf16", 64, 16, 64, 1, 1, depth=8, copy=BULK, splits=4, swap=True),
         240,
     ),
 }
@@ -162,10 +207,13 @@ def test_compiled(name: str) -> None:
     assert count["ATOMG.E.ADD.STRONG.GPU"] == 1, count
 
 
+LAUNCHED = {name: shared(name, 3) for name in PLANS} | FEW_ROWS
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", LAUNCHED)
 def test_launched(name: str) -> None:
-    plan = shared(name, 3)
+    plan = LAUNCHED[name]
     if target_of(plan) == "sm_90a" and cuda.device_target().sm != 90:
         pytest.skip(f"{name} needs sm_90a")
     body = product(200, 130, 5 * plan.block_k + 3, of(plan))

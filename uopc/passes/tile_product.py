@@ -34,7 +34,8 @@ LINE_BYTES = 128
 
 def tile_product(root: UOp, plan: Plan) -> UOp:
     """MAPPED graph of a product under a plan.  Raises UsageError where the two do not fit."""
-    return _Tiling(root, find_product(root), plan).mapped()
+    product = find_product(root)
+    return _Tiling(root, product.swapped if plan.swap else product, plan).mapped()
 
 
 class _Tiling:
