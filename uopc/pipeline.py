@@ -523,8 +523,15 @@ def _steps(
             return (*steps, step), [*partials, tickets]
         steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
         opts = _second_half(root, way)
-    steps.append(_step(root, opts, name, way))
-    return tuple(steps), partials
+    step = _step(root, opts, name, way)
+    return (*steps, step), [*partials, *_added(root, step.sink)]
+
+
+def _added(root: UOp, sink: UOp) -> list[UOp]:
+    """BUFFERs that passes gave a kernel: what its blocks leave for the last one."""
+    own = {u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER}
+    added = {u for u in toposort(sink) if u.op is Ops.BUFFER and u.arg.slot not in own}
+    return sorted(added, key=lambda u: u.arg.slot)
 
 
 def _folded(

@@ -40,6 +40,10 @@ class Plan:
         copy="bulk" alone.
     store: how D leaves: by "registers", each thread its sums, or by "bulk", tensor copies out of
         shared memory, where D has 16 bits and the atom is wgmma; else by registers too.
+    splits: blocks that share a tile of D, each with a part of k, whole tiles of it.  The last one
+        to come adds up the parts, in their order.
+    swap: the product is made as its transpose, b * a: block_m then goes along the columns of the
+        result and block_n along its rows, as suits results of few rows and atoms of many.
     """
 
     atom: str = FMA
@@ -54,6 +58,8 @@ class Plan:
     group: int = 8
     blocks: int = 0
     store: str = REGISTERS
+    splits: int = 1
+    swap: bool = False
 
     def __post_init__(self) -> None:
         if fault := self._fault():
@@ -70,6 +76,8 @@ class Plan:
             return f"store is {self.store!r}; there are {', '.join(map(repr, STORES))}"
         if self.copy != BULK and (self.blocks or self.store == BULK):
             return "blocks and store='bulk' go with copy='bulk'"
+        if self.blocks < 0 or (self.blocks and self.splits > 1):
+            return f"blocks is {self.blocks}; it is at least 0, and 0 where splits is above 1"
         if self.atom.endswith(".registers"):
             return f"atom {self.atom} has an operand in registers; here both are in shared memory"
         if self.roles and self.consumers % WARPGROUP:
@@ -174,6 +182,10 @@ class Plan:
 
 #: sums of a thread: 255 registers, of which operands and addresses want some
 MOST_HELD = 128 + 64
-_LEAST = dict(
-    block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1, blocks=0
+_LEAST = dict.fromkeys(
+    (
+        *("block_m", "block_n", "block_k", "warps_m", "warps_n", "lanes_m"),
+        *("depth", "group", "splits"),
+    ),
+    1,
 )

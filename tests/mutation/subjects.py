@@ -106,6 +106,11 @@ PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
         *((64, 64, 201), dtypes.bf16),
         Plan("wgmma.m64n64k16.bf16", 64, 64, 64, 1, 1, depth=2, copy=BULK),
     ),
+    "product in parts": ((40, 40, 40), dtypes.f32, Plan(FMA, 64, 64, 8, 2, 1, splits=3)),
+    "product in parts, roles": (
+        *((64, 64, 512), dtypes.bf16),
+        Plan("wgmma.m64n64k16.bf16", 64, 64, 64, 1, 1, depth=2, copy=BULK, splits=2),
+    ),
 }
 
 #: products whose results leave by tensor copies: name -> sizes, plan

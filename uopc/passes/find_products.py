@@ -10,7 +10,7 @@ window of an image (a convolution), or how many axes m, n and k are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from uopc.errors import UsageError
 from uopc.passes.share import is_report
@@ -40,6 +40,11 @@ class Product:
             prod(r.arg.size for r in ranges) for ranges in (self.batch, self.m, self.n, self.k)
         )
         return batch, m, n, k
+
+    @property
+    def swapped(self) -> Product:
+        """The transpose of the product: b * a."""
+        return replace(self, a=self.b, b=self.a, m=self.n, n=self.m)
 
 
 def find_product(root: UOp) -> Product:

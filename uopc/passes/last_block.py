@@ -15,6 +15,8 @@ are the same in every run.  Tickets are zero before a launch and after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from uopc.dtype import AddrSpace, dtypes
 from uopc.passes.bind import hardware_ranges
 from uopc.passes.walk import replace
@@ -39,18 +41,29 @@ def with_last_block(first: UOp, second: UOp, slot: int) -> tuple[UOp, UOp]:
     free = 1 + max((u.arg.slot for u in toposort(first) if u.op is Ops.ALLOC), default=-1)
     drawn = UOp(Ops.ALLOC, (), ParamArg(free, dtypes.u32, (1,), AddrSpace.SHARED, "drawn"))
     c = Cursor(*first.src)
-    c.barrier()
-    with c.when(leader):
-        c.fence(Fence.DEVICE)
-        ticket = c.atomic(Atomic.ADD, mine, 1)
-        c.fence(Fence.DEVICE)
-        c.store(drawn.index(0), ticket)
-    c.barrier()
-    with c.when(c.load(drawn.index(0)).eq(part.arg.size - 1)):
+    with c.when(is_last(c, mine, part.arg.size, leader, drawn.index(0), c.barrier)):
         c.done = _following(first, second, free + 1, c.done)
         c.store(mine, 0, leader)
     arg: LaunchArg = first.arg
     return derive(first, c.sink(arg).src, arg), tickets
+
+
+def is_last(
+    c: Cursor, tickets: UOp, blocks: int, leader: UOp, drawn: UOp, meet: Callable[[], UOp]
+) -> UOp:
+    """Is this the last of `blocks` blocks to come here?  Then what the others stored is there.
+
+    tickets: the element that they count in; leader: which thread draws; drawn: the element of
+    SHARED memory that tells the others; meet: a barrier of all threads that ask.
+    """
+    meet()
+    with c.when(leader):
+        c.fence(Fence.DEVICE)
+        ticket = c.atomic(Atomic.ADD, tickets, 1)
+        c.fence(Fence.DEVICE)
+        c.store(drawn, ticket)
+    meet()
+    return c.load(drawn).eq(blocks - 1)
 
 
 def _following(first: UOp, second: UOp, slot: int, done: tuple[UOp, ...]) -> tuple[UOp, ...]:

@@ -6,7 +6,8 @@ Before: STORE(out[m, n], f(REDUCE(a[m, k] * b[n, k], k)))
 After:  A = STAGE(SHARED, a[bm*128 + r, t*16 + c], write (r, c), read (row, kk); r, c)    B alike
         STORE(out[x, y], f(REDUCE(A * B, t, kk)))                 or DOT(A, B; atom) with an atom
 
-t counts tiles of k, kk what is inside of one; x and y are the place of one of the sums that a lane
+t counts tiles of k, kk what is inside of one, and where blocks share a sum, a third range of the
+REDUCE counts those; x and y are the place of one of the sums that a lane
 of a warp holds: the digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard
 stands where sums are added up.
 """
@@ -35,7 +36,8 @@ STORED_AT_ONCE = 2
 
 def tile_product(root: UOp, plan: Plan) -> UOp:
     """MAPPED graph of a product under a plan.  Raises UsageError where the two do not fit."""
-    return _Tiling(root, find_product(root), plan).mapped()
+    product = find_product(root)
+    return _Tiling(root, product.swapped if plan.swap else product, plan).mapped()
 
 
 class _Tiling:
@@ -67,7 +69,8 @@ class _Tiling:
         lane = self._range(WARP, AxisType.LANE, "l")
         self.threads = (self.group, warp, lane)
         self.member = ix.add(ix.scale(warp, WARP), lane)
-        self.step = self._range(tiles_k, AxisType.REDUCE, "k")
+        steps = -(-tiles_k // plan.splits)
+        self.step = self._range(steps, AxisType.REDUCE, "k")
         block_m, block_n = _raster(self.tile, tiles_m, tiles_n, plan.group)
         self.first_row = ix.scale(block_m, plan.block_m)
         self.first_column = ix.scale(block_n, plan.block_n)
@@ -76,6 +79,8 @@ class _Tiling:
         registers = {d for d in (*plan.held.row, *plan.held.column) if d.of == REGISTER}
         outermost = sorted(registers, key=lambda d: -d.divide)
         self.digits = {d: self._digit(d) for d in outermost}
+        self.part = self._range(-(-tiles_k // steps), AxisType.GLOBAL, "b")
+        self.tile_of_k = ix.add(ix.scale(self.part, steps), self.step)
 
     def _range(self, size: int, kind: AxisType, digit: str = "") -> UOp:
         axis = next(self._axes)
@@ -179,7 +184,7 @@ class _Tiling:
                 ),
                 atom.name,
             )
-        ranges = tuple(r for r in (self.step, inner) if r.op is Ops.RANGE)
+        ranges = tuple(r for r in (self.part, self.step, inner) if r.op is Ops.RANGE)
         return derive(product.total, (value, *ranges))
 
     def _repeats(self, digits: tuple[Digit, ...], size: int) -> UOp:
@@ -199,7 +204,7 @@ class _Tiling:
             operand = _narrow(operand, of.dtype)
         rows = plan.block_m if name == "a" else plan.block_n
         r, c = (self._range(n, AxisType.LOOP, "k") for n in (rows, plan.block_k))
-        x, z = ix.add(first, r), ix.add(ix.scale(self.step, plan.block_k), c)
+        x, z = ix.add(first, r), ix.add(ix.scale(self.tile_of_k, plan.block_k), c)
         inside = ix.conj(ix.below(x, size), ix.below(z, self.depth))
         table = {
             **_places(self.product.batch, self.batch),

@@ -647,6 +647,11 @@ def is_rank(u: UOp) -> bool:
     return u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL and u.arg.digit == "c"
 
 
+def is_part(u: UOp) -> bool:
+    """Is this the range that counts the blocks that make parts of the same sums?"""
+    return u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL and u.arg.digit == "b"
+
+
 __all__ = [
     "WHOLE_KERNEL",
     "Origin",
@@ -661,6 +666,7 @@ __all__ = [
     "derive",
     "here",
     "inherit",
+    "is_part",
     "is_rank",
     "memory",
     "prod",

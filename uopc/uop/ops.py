@@ -176,7 +176,8 @@ class RangeArg:
     """A range of `size` values start, start + step, ...: one axis, or one digit of it.
 
     A GLOBAL range with digit "c" counts the blocks of one cluster (their rank); an UPCAST one, to
-    which of them a value is sent.
+    which of them a value is sent.  One with digit "b" counts the blocks that make parts of the same
+    sums.
     axis is the kernel axis (the position in Opts); digit says which part of a split axis this is
     ("" before the split: then g c k t u l v, s i p u l v where an axis is scanned (loops, warps,
     copies, lanes), or w for a re-read of warps' partial results);

@@ -16,7 +16,7 @@ from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import SpecError
 from uopc.uop.facts import bounds, free
 from uopc.uop.infer import segment
-from uopc.uop.node import UOp, is_rank, memory, prod, toposort, where_from
+from uopc.uop.node import UOp, is_part, is_rank, memory, prod, toposort, where_from
 from uopc.uop.numbers import Array, array_of, compute
 from uopc.uop.ops import (
     ELEMENTWISE,
@@ -391,7 +391,7 @@ def _reduce_rule(u: UOp, graph: _Graph) -> str | None:
     if a.axes or len(u.src) < 2:
         return "it names the ranges it closes here, not a number of axes"
     for r in u.src[1:]:
-        if r.arg.kind not in REDUCE_RANGES and not is_rank(r):
+        if r.arg.kind not in REDUCE_RANGES and not (is_rank(r) or is_part(r)):
             return f"it cannot close the {r.arg.kind} range {index_text(r)}: those never meet"
     return _distinct(u.src[1:])
 

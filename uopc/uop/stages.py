@@ -189,6 +189,7 @@ STAGE_RANGES: dict[Stage, frozenset[AxisType]] = {
 DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "g": frozenset((AxisType.GLOBAL, AxisType.THREAD)),
     "c": frozenset((AxisType.GLOBAL, AxisType.UPCAST)),
+    "b": frozenset((AxisType.GLOBAL,)),
     "k": frozenset((AxisType.LOOP, AxisType.REDUCE)),
     "t": frozenset((AxisType.LOOP, AxisType.REDUCE)),
     "s": frozenset((AxisType.LOOP, AxisType.REDUCE)),
@@ -200,7 +201,7 @@ DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "w": frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST)),
 }
 #: what a REDUCE may close: in the thread, or over the threads of a block; and, of GLOBAL ranges,
-#: the digit of a cluster's blocks
+#: the digits of a cluster's blocks, and of blocks that make parts of a sum
 REDUCE_RANGES = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL))
 
 # ---- table 4: what only a GPU, or only native C, has

@@ -14,6 +14,7 @@ from uopc.dtype import AddrSpace, dtypes
 from uopc.layouts import WARP, WARPGROUP
 from uopc.passes.pipeline.fill import copy_box, fill
 from uopc.passes.pipeline.multiply import multiply
+from uopc.passes.pipeline.parts import whole_sums
 from uopc.passes.pipeline.store import store, wait_for_stores
 from uopc.passes.pipeline.writer import Writer, form_of
 from uopc.passes.walk import replace
@@ -25,6 +26,9 @@ from uopc.uop.ops import AxisType, Engine, Fence, Ops, RangeArg
 #: registers of an SM, and what setmaxnreg may leave a thread (PTX ISA, setmaxnreg)
 REGISTERS_OF_SM = 1 << 16
 MOST_REGISTERS, FEW_REGISTERS, FEWEST_REGISTERS = 240, 40, 32
+
+#: the barrier of all that multiply (those of one group have the first numbers)
+CONSUMERS = ix.index(15)
 
 
 def apart(root: UOp, plan: Plan) -> UOp:
@@ -87,7 +91,8 @@ def _consume(w: Writer, full: UOp, empty: UOp) -> None:
             c.syncwarp()
         with c.when(ix.below(w.member, 1)):
             c.arrive(empty.index(slot))
-    store(w)
+    with whole_sums(w, lambda: c.named_barrier(CONSUMERS, w.plan.consumers)):
+        store(w)
 
 
 def _produce(w: Writer, full: UOp, empty: UOp, boxes: list[str], others: list[str]) -> None:

@@ -12,6 +12,7 @@ from uopc.passes.pipeline.writer import Writer, coordinates, form_of, index_of
 from uopc.passes.tile_product import contiguous_along, zero_outside
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
+from uopc.uop.facts import free
 from uopc.uop.node import UOp, memory, toposort
 from uopc.uop.ops import AxisType, Engine, Ops, StageArg
 
@@ -168,7 +169,11 @@ def _gated_as_one(value: UOp, along: UOp, width: int) -> bool:
         ix.substitute(value.src[1], {along: ix.add(ix.scale(along, width), ix.index(e))})
         for e in (0, width - 1)
     )
-    return first is last
+    if first is last:
+        return True
+    there = ix.conjuncts(ix.substitute(value.src[1], {along: ix.scale(along, width)}))
+    bounds = [x for x in there if along in free(x)]
+    return all(x.op is Ops.LT and all(ix.divides(width, side) for side in x.src) for x in bounds)
 
 
 def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:

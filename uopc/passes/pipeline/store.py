@@ -19,7 +19,7 @@ from uopc.passes.pipeline.writer import Writer, flat, form_of
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.node import UOp, inherit, memory, prod, toposort
 from uopc.uop.ops import Engine, Fence, Ops
 
 FIRST_BARRIER = 1  # of those with a number: 0 is the block's own
@@ -60,7 +60,8 @@ def _at(w: Writer, u: UOp, now: dict[UOp, UOp], v: UOp) -> UOp:
         apart = w.fresh(along)
         size = prod(r.arg.size for r in along)
         held = w.alloc(AddrSpace.REG, load.dtype, size, "beside")
-        value = replace(ix.substitute(load, apart), table)
+        there = replace(ix.substitute(load, apart), table)
+        value = inherit(w.c.load(*there.src), there)  # by those alone who store
         w.store_each(held.index(flat(along, apart)), value, *apart.values())
         table[load] = w.c.load(held.index(ix.flat((r, r.arg.size) for r in along)))
     table[total] = w.c.load(w.sums.index(flat(w.digits, now)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uopc.passes.pipeline.fill import fill
 from uopc.passes.pipeline.multiply import multiply
+from uopc.passes.pipeline.parts import whole_sums
 from uopc.passes.pipeline.store import store
 from uopc.passes.pipeline.writer import Writer
 from uopc.plan import Plan
@@ -26,7 +27,8 @@ def together(root: UOp, plan: Plan) -> UOp:
             multiply(w, ix.ZERO)
     else:
         _through_a_ring(w, plan.depth)
-    store(w)
+    with whole_sums(w, w.c.barrier):
+        store(w)
     launch: LaunchArg = root.arg
     return derive(root, w.c.sink(launch).src, launch)
 

@@ -24,7 +24,8 @@ class Writer:
     Attributes
     ----------
     launched: its GLOBAL ranges; total: its REDUCE; step, steps: the range of tiles of k and their
-    number; inner: the range inside of a tile; digits: those of the sums that a thread holds.
+    number; inner: the range inside of a tile; part: that of the blocks that share a sum; digits:
+    those of the sums that a thread holds.
     group: of those that multiply together; member, thread: of a thread in it, and in the block;
     members: the ranges that member is made of.
     stages: its staged operands; stores: its STOREs; memory: of operands and of results that leave
@@ -47,12 +48,14 @@ class Writer:
         #: of a thread among those that multiply together, and in the block
         self.member = lane if plan.group_threads == WARP else ix.add(ix.scale(warp, WARP), lane)
         self.thread = ix.add(ix.scale(self.group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
-        self.step, self.inner = self._closed()
+        self.part, self.step, self.inner = self._closed()
         self.steps = self.step.arg.size if self.step.op is Ops.RANGE else 1
         self.launched = [r for r in root.src[0].src[1:] if r.arg.kind is AxisType.GLOBAL]
         self.stores = [end.src[0] for end in root.src]
         self.digits = [r for r in root.src[0].src[1:] if r.arg.kind is AxisType.UPCAST]
         self._slots: dict[AddrSpace, Iterator[int]] = {}
+        taken = max(u.arg.slot for u in order if u.op is Ops.BUFFER)
+        self._parameters = itertools.count(1 + taken)
         self._axes = itertools.count(1 + max(r.arg.axis for r in ranges))
         stages = {u.arg.name: u for u in order if u.op is Ops.STAGE}
         results = {s.src[1].arg.name for s in self.stores if s.src[1].op is Ops.STAGE}
@@ -66,11 +69,13 @@ class Writer:
         self.turn = ix.ZERO
         self.c = Cursor()
 
-    def _closed(self) -> tuple[UOp, UOp]:
-        """(the range of tiles of k, the one inside of a tile) that the sum closes."""
-        closed = self.total.src[1:]
-        step = next((r for r in closed if r.arg.kind is AxisType.REDUCE), ix.ZERO)
-        return step, next((r for r in closed if r is not step), ix.ZERO)
+    def _closed(self) -> tuple[UOp, UOp, UOp]:
+        """The ranges that the sum closes: of parts of k, of tiles, and inside of a tile."""
+        found = {r.arg.kind: r for r in self.total.src[1:]}
+        part, step, inner = (
+            found.get(kind, ix.ZERO) for kind in (AxisType.GLOBAL, AxisType.REDUCE, AxisType.UPCAST)
+        )
+        return part, step, inner
 
     def over(self, table: dict[UOp, UOp], turn: UOp) -> Writer:
         """The same kernel and cursor where ranges are these expressions, in a turn of a block."""
@@ -89,8 +94,15 @@ class Writer:
     def start_sums(self) -> None:
         """Zeros, for those that add to what is there."""
         if not self.by_wgmma:  # which starts from zero by itself
-            r = self.range(self.sums.arg.shape[0])
-            self.store_each(self.sums.index(r), 0, r)
+            self.zero_sums()
+
+    def zero_sums(self) -> None:
+        r = self.range(self.sums.arg.shape[0])
+        self.store_each(self.sums.index(r), 0, r)
+
+    def parameter(self, dtype: DType, size: int, name: str) -> UOp:
+        """A memory of the device that only this kernel uses."""
+        return UOp(Ops.BUFFER, (), ParamArg(next(self._parameters), dtype, (size,), name=name))
 
     def alloc(self, space: AddrSpace, dtype: DType, size: int, name: str) -> UOp:
         slot = next(self._slots.setdefault(space, itertools.count()))
