@@ -135,9 +135,7 @@ def filled(torch: Any, row: Row) -> tuple[list[Buffer], list[Any]]:
     for shape, dtype in row.inputs():
         buffers.append(Buffer(DEVICE, dtype, prod(shape)))
         tensors.append(seen(torch, buffers[-1], shape))
-        drawn = torch.randn(shape, device=DEVICE) if shape else torch.tensor(0.5, device=DEVICE)
-        tensors[-1].copy_(drawn)
-        del drawn
+        tensors[-1].copy_(torch.randn(shape, device=DEVICE))
     return buffers, tensors
 
 

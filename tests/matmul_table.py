@@ -94,7 +94,7 @@ class Row:
         if self.around == "bias, gelu":
             rest = [((n,), self.dtype)]
         elif self.around == "scaled":
-            rest = [((), dtypes.f32), ((), dtypes.f32)]
+            rest = [((1,), dtypes.f32), ((1,), dtypes.f32)]
         return [((*z, *a), self.dtype), ((*z, *b), self.dtype), *rest]
 
     def body(self) -> UOp:

@@ -78,8 +78,6 @@ class Plan:
             return "blocks and store='bulk' go with copy='bulk'"
         if self.blocks < 0 or (self.blocks and self.splits > 1):
             return f"blocks is {self.blocks}; it is at least 0, and 0 where splits is above 1"
-        if self.atom.endswith(".registers"):
-            return f"atom {self.atom} has an operand in registers; here both are in shared memory"
         if self.roles and self.consumers % WARPGROUP:
             return (
                 f"{self.consumers} threads multiply; with copy='bulk' they are whole warpgroups "

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace, DType
 from uopc.errors import UsageError
-from uopc.layouts import K_MAJOR, MN_MAJOR, WARP, Operand, OperandTile, SharedTile, tma_fault
+from uopc.layouts import (
+    K_MAJOR,
+    MN_MAJOR,
+    SWIZZLES,
+    WARP,
+    Operand,
+    OperandTile,
+    SharedTile,
+    tma_fault,
+)
 from uopc.layouts.fragment import REGISTER, THREAD, Digit
 from uopc.passes.find_products import Product, Ranges, find_product
 from uopc.plan import BULK, CP_ASYNC, Plan
@@ -337,14 +346,17 @@ def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
 
 
 def _form(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:
-    """How a tile lies: for FMA lanes read neighbours along m (n); ldmatrix takes both of 16-bit
-    elements, and of others rows that are contiguous along k."""
+    """How a tile lies: for FMA lanes read neighbours along m (n); ldmatrix and wgmma take both of
+    16-bit elements, and of others rows that are contiguous along k; registers of their own take
+    elements of 32 bits one by one."""
     item = dtype.itemsize
     if of is None:
         pad = WIDEST_BYTES // item if along == K_MAJOR else 0
         return OperandTile(SharedTile(k, rows, item, pad=pad), MN_MAJOR)
-    if along == MN_MAJOR and item == 2 and rows * item % LINE_BYTES == 0:
-        return OperandTile(SharedTile(k, rows, item, swizzle=LINE_BYTES), MN_MAJOR)
+    line = min(rows * item, LINE_BYTES)
+    either_way = item == 2 or (item == 4 and of.fragment is not None)
+    if along == MN_MAJOR and either_way and line in SWIZZLES and rows * item % line == 0:
+        return OperandTile(SharedTile(k, rows, item, swizzle=line), MN_MAJOR)
     row_bytes = k * item
     if row_bytes not in (32, 64) and row_bytes % LINE_BYTES:
         raise UsageError(

@@ -45,7 +45,7 @@ def apart(root: UOp, plan: Plan) -> UOp:
     with c.when(ix.below(w.thread, 1)):
         for n in range(plan.depth):
             c.init(full.index(n), bool(boxes) + WARPGROUP * bool(others))
-            c.init(empty.index(n), plan.groups)
+            c.init(empty.index(n), plan.consumers // WARP if w.reads_itself else plan.groups)
         if boxes:
             c.fence(Fence.MBAR_INIT)
     c.barrier()
@@ -86,10 +86,10 @@ def _consume(w: Writer, full: UOp, empty: UOp) -> None:
         slot, parity = _ring(w, w.step)
         c.wait(full.index(slot), parity)
         multiply(w, slot)
-        if not w.by_wgmma:  # an ordinary read, and then a copy over it
+        if w.reads_itself:  # an ordinary read, and then a copy over it
             c.fence(Fence.PROXY_ASYNC)
             c.syncwarp()
-        with c.when(ix.below(w.member, 1)):
+        with c.when(ix.below(w.lane if w.reads_itself else w.member, 1)):
             c.arrive(empty.index(slot))
     with whole_sums(w, lambda: c.named_barrier(CONSUMERS, w.plan.consumers)):
         store(w)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from uopc import layouts
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import UsageError
-from uopc.layouts import K_MAJOR, MN_MAJOR, Fragment
+from uopc.layouts import K_MAJOR, MN_MAJOR
 from uopc.passes.effects import FUSED
 from uopc.passes.pipeline.writer import Writer, flat, form_of, index_of
 from uopc.symbolic import index as ix
@@ -82,15 +82,39 @@ def _by_wgmma(w: Writer, value: UOp, slot: UOp) -> None:
     outer = [r for r in w.digits if any(r in free(u.src[2]) for u in value.src)]
     loops = [*outer, *([w.inner] if w.inner.op is Ops.RANGE else [])]
     now = w.fresh(loops)
-    a, b = (_operand(w, u, slot, now) for u in value.src)
-    w.c.fence(Fence.WGMMA, w.sums)
+    inner = now.get(w.inner, ix.ZERO)
+    of_a, of_b = value.src
+    held = None if atom.a.fragment is None else _held_for_all(w, of_a, atom.a, slot)
+    b = _operand(w, of_b, slot, now)
+    covers = [w.sums] if held is None else [w.sums, held]
+    if held is None:
+        a = _operand(w, of_a, slot, now)
+    else:
+        down = [r for r in outer if r in free(of_a.src[2])]
+        number = ix.add(ix.scale(inner, prod(r.arg.size for r in down)), flat(down, now))
+        a = held.index(ix.scale(number, atom.a.registers))
+    w.c.fence(Fence.WGMMA, *covers)
     with w.loops(*now.values()):
         at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
-        inner = now.get(w.inner, ix.ZERO)
         keep = ix.at_least(ix.add(w.step, inner), 1)
         w.c.mma(atom.name, at, a, b, keep)
     w.c.commit(Engine.WGMMA)
-    w.c.wait_group(Engine.WGMMA, 0, w.sums)
+    w.c.wait_group(Engine.WGMMA, 0, *covers)
+
+
+def _held_for_all(w: Writer, stage: UOp, operand: layouts.Operand, slot: UOp) -> UOp:
+    """Registers with the fragments of every step of a tile of k: those in flight stay as they
+    are."""
+    repeats = [r for r in w.digits if r in free(stage.src[2])]
+    each = prod(r.arg.size for r in repeats) * operand.registers
+    steps = w.inner.arg.size if w.inner.op is Ops.RANGE else 1
+    held = _registers(w, stage, operand, steps * each)
+    inner = w.range(steps)
+    now = {w.inner: inner} if steps > 1 else {}
+    with w.loops(inner):
+        part = ix.substitute(stage, now)
+        _bring(w, part, operand, repeats, slot, held, ix.scale(inner, each))
+    return held
 
 
 def _operand(w: Writer, stage: UOp, slot: UOp, now: Mapping[UOp, UOp]) -> UOp:
@@ -114,48 +138,61 @@ def _operand(w: Writer, stage: UOp, slot: UOp, now: Mapping[UOp, UOp]) -> UOp:
     return start + units.cast(dtypes.u64)
 
 
+def _registers(w: Writer, stage: UOp, operand: layouts.Operand, count: int) -> UOp:
+    """Memory for so many registers of an operand's fragments."""
+    packed = operand.packing > 1 or operand.type == "tf32"
+    dtype = dtypes.u32 if packed else operand.dtype
+    return w.alloc(AddrSpace.REG, dtype, count, f"{stage.arg.name}_part")
+
+
 def _fragments(
     w: Writer, stage: UOp, operand: layouts.Operand, repeats: Sequence[UOp], slot: UOp
 ) -> UOp:
     """Registers with the fragments of all atoms along one side of the warp's tile."""
-    arg, form = stage.arg, form_of(stage)
     count = prod(r.arg.size for r in repeats)
-    is_a = arg.name == "a"
-    assert operand.fragment is not None
-    fragment = operand.fragment.repeat(**{"rows" if is_a else "columns": count})
-    packed = operand.packing > 1 or operand.type == "tf32"
-    dtype = dtypes.u32 if packed else operand.dtype
-    held = w.alloc(AddrSpace.REG, dtype, count * operand.registers, f"{arg.name}_part")
-    start = ix.substitute(stage.src[2], dict.fromkeys(repeats, ix.ZERO))
-    first_row, first_k = ix.digits(start, (form.rows, form.k))
-    along = "row" if (form.major == K_MAJOR) != is_a else "column"
-    access = layouts.matrix_access(fragment, operand.element_bytes, along)
-    if access is None:
-        _fragments_by_loads(w, stage, fragment, held, first_row, first_k, slot)
-        return held
-    group = w.range(access.groups)
-    row, column = access.rows(w.member, group)
-    down, deep = (row, column) if is_a else (column, row)
-    place = form.index(ix.add(first_row, index_of(down)), ix.add(first_k, index_of(deep)))
-    with w.loops(group):
-        w.c.ldmatrix(
-            held.index(ix.scale(group, access.move.tiles)),
-            w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), place)),
-            access.move.tiles,
-            access.move.transposed,
-        )
+    held = _registers(w, stage, operand, count * operand.registers)
+    _bring(w, stage, operand, repeats, slot, held, ix.ZERO)
     return held
 
 
-def _fragments_by_loads(
-    w: Writer, stage: UOp, fragment: Fragment, held: UOp, row: UOp, k: UOp, slot: UOp
+def _bring(
+    w: Writer,
+    stage: UOp,
+    operand: layouts.Operand,
+    repeats: Sequence[UOp],
+    slot: UOp,
+    held: UOp,
+    first: UOp,
 ) -> None:
-    """Elements that fill a register each, one by one."""
+    """Fill them from the first one on: by ldmatrix, or by loads of what fills a register each."""
     arg, form = stage.arg, form_of(stage)
-    if arg.layout.tile.element_bytes < 4:
+    is_a = arg.name == "a"
+    assert operand.fragment is not None
+    count = prod(r.arg.size for r in repeats)
+    fragment = operand.fragment.repeat(**{"rows" if is_a else "columns": count})
+    start = ix.substitute(stage.src[2], dict.fromkeys(repeats, ix.ZERO))
+    row, k = ix.digits(start, (form.rows, form.k))
+
+    def element(place: tuple[UOp | int, UOp | int]) -> UOp:
+        down, deep = place if is_a else place[::-1]
+        at = form.index(ix.add(row, index_of(down)), ix.add(k, index_of(deep)))
+        return w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), at))
+
+    along = "row" if (form.major == K_MAJOR) != is_a else "column"
+    access = layouts.matrix_access(fragment, operand.element_bytes, along)
+    if access is not None:
+        group = w.range(access.groups)
+        with w.loops(group):
+            w.c.ldmatrix(
+                held.index(ix.add(first, ix.scale(group, access.move.tiles))),
+                element(access.rows(w.member, group)),
+                access.move.tiles,
+                access.move.transposed,
+            )
+        return
+    if operand.packing > 1:
         raise UsageError(f"Opts.plan: no ldmatrix brings {stage.dtype} as it lies in {form}")
     r = w.range(fragment.registers)
-    down, deep = fragment(w.member, r) if arg.name == "a" else fragment(w.member, r)[::-1]
-    place = form.index(ix.add(row, index_of(down)), ix.add(k, index_of(deep)))
-    source = w.memory[arg.name].index(ix.add(ix.scale(slot, arg.size), place))
-    w.store_each(held.index(r), w.c.load(source), r)
+    value = w.c.load(element(fragment(w.member, r)))
+    bits = value if held.dtype is value.dtype else value.bitcast(held.dtype)
+    w.store_each(held.index(ix.add(first, r)), bits, r)

@@ -26,7 +26,8 @@ class Writer:
     launched: its GLOBAL ranges; total: its REDUCE; step, steps: the range of tiles of k and their
     number; inner: the range inside of a tile; part: that of the blocks that share a sum; digits:
     those of the sums that a thread holds.
-    group: of those that multiply together; member, thread: of a thread in it, and in the block;
+    group: of those that multiply together; lane, member, thread: of a thread in its warp, in that
+    group, and in the block;
     members: the ranges that member is made of.
     stages: its staged operands; stores: its STOREs; memory: of operands and of results that leave
     by tensor copies, by name; sums: the thread's.
@@ -44,6 +45,7 @@ class Writer:
         self.group, warp, lane = (
             found.get(kind, ix.ZERO) for kind in (AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE)
         )
+        self.lane = lane
         self.members = [r for r in (warp, lane) if r.op is Ops.RANGE]
         #: of a thread among those that multiply together, and in the block
         self.member = lane if plan.group_threads == WARP else ix.add(ix.scale(warp, WARP), lane)
@@ -90,6 +92,11 @@ class Writer:
     @property
     def by_wgmma(self) -> bool:
         return self.atom is not None and self.atom.engine == "wgmma"
+
+    @property
+    def reads_itself(self) -> bool:
+        """Do threads read operands, not tensor cores alone?"""
+        return not self.by_wgmma or (self.atom is not None and self.atom.a.fragment is not None)
 
     def start_sums(self) -> None:
         """Zeros, for those that add to what is there."""
