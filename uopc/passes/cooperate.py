@@ -157,11 +157,14 @@ def _beside(
     value: UOp, walked: list[UOp], lanes: tuple[UOp, ...]
 ) -> tuple[list[tuple[UOp, int]], list[UOp], list[UOp]]:
     """Beside the LOCAL digits that an exchange walks: (ranges that a value varies with and their
-    sizes, that other lanes are 0, register copies)."""
+    sizes, that other lanes are 0, register copies).  Neighbouring lanes have neighbouring vectors:
+    that is free of bank conflicts."""
     others = [x for x in reversed(lanes) if x not in walked and x in free(value)]
     absent = [ix.below(x, 1) for x in lanes if x not in walked and x not in free(value)]
     copies = upcasts(free(value))
-    return [(x, x.arg.size) for x in (*others, *copies)], absent, copies
+    vectors = [x for x in copies if x.arg.digit == "v"]
+    slower = [x for x in copies if x not in vectors]
+    return [(x, x.arg.size) for x in (*slower, *others, *vectors)], absent, copies
 
 
 def _exchange(
