@@ -67,8 +67,8 @@ def is_last(
 
 
 def _following(first: UOp, second: UOp, slot: int, done: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """The effects of the second kernel after what is done, with loops and memories of their own,
-    in the first one's threads."""
+    """The effects of the second kernel after what is done, with loops of their own, in the first
+    one's threads.  What is SHARED in both is one memory: a barrier stands between them."""
     nodes = toposort(first)
     instance = 1 + max((u.arg.instance for u in nodes if u.op is Ops.RANGE), default=0)
     lanes, others = (hardware_ranges(x, AxisType.LOCAL) for x in (first, second))
@@ -79,6 +79,11 @@ def _following(first: UOp, second: UOp, slot: int, done: tuple[UOp, ...]) -> tup
             strict=True,
         )
     )
+    shared = {
+        (u.arg.dtype, u.arg.shape): u
+        for u in nodes
+        if u.op is Ops.ALLOC and u.arg.addrspace is AddrSpace.SHARED
+    }
     for u in toposort(second):
         if u.op is Ops.RANGE and u.arg.kind in IN_THREAD:
             a: RangeArg = u.arg
@@ -89,7 +94,9 @@ def _following(first: UOp, second: UOp, slot: int, done: tuple[UOp, ...]) -> tup
         elif u.op is Ops.ALLOC:
             m: ParamArg = u.arg
             alloc = ParamArg(m.slot + slot, m.dtype, m.shape, m.addrspace, m.name)
-            table[u] = UOp(Ops.AFTER, (UOp(Ops.ALLOC, (), alloc), *done))
+            own = UOp(Ops.ALLOC, (), alloc)
+            both = shared.pop((m.dtype, m.shape), own) if m.addrspace is AddrSpace.SHARED else own
+            table[u] = UOp(Ops.AFTER, (both, *done))
         elif u.op is Ops.BUFFER:
             table[u] = UOp(Ops.AFTER, (u, *done))
     return replace(second, table).src
