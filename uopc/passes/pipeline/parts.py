@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from uopc.dtype import AddrSpace, dtypes
-from uopc.passes.bind import hardware_ranges
 from uopc.passes.last_block import is_last
 from uopc.passes.pipeline.writer import Writer
 from uopc.symbolic import index as ix
@@ -39,8 +38,8 @@ def whole_sums(w: Writer, meet: Callable[[], UOp]) -> Iterator[None]:
         yield
         return
     c, blocks = w.c, w.part.arg.size
-    tiles = [r for r in hardware_ranges(w.root, AxisType.GLOBAL) if r is not w.part]
-    tile, count = ix.flat((r, r.arg.size) for r in tiles), prod(r.arg.size for r in tiles)
+    tile = ix.flat((r, r.arg.size) for r in w.launched)
+    count = prod(r.arg.size for r in w.launched)
     parts = _Parts(w, tile, count)
     tickets = w.parameter(dtypes.u32, count, "tickets").index(tile)
     drawn = w.alloc(AddrSpace.SHARED, dtypes.u32, 1, "drawn")
