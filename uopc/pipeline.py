@@ -220,7 +220,8 @@ def compile(
     else:
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
-        ranked = choose_gpu.rank(facts, choose_gpu.Aim(on)) if on.is_gpu else choose_cpu.rank(facts)
+        aim = choose_gpu.Aim(on, tf32=numerics.tf32)
+        ranked = choose_gpu.rank(facts, aim) if on.is_gpu else choose_cpu.rank(facts)
         ranked = [*_searched(root, way), *ranked]
     steps, partials = _first_that_fits(
         root, ranked, free + len(bodies), name, way, chosen=opts is None
@@ -424,7 +425,12 @@ def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> Iterator[O
         return
     seen: set[Opts] = set()
     for may_split in (True, False) if split else (False,):
-        for opts in choose_gpu.rank(facts, choose_gpu.Aim(way.target, split=may_split)):
+        aim = choose_gpu.Aim(way.target, split=may_split, tf32=way.numerics.tf32)
+        for opts in choose_gpu.rank(facts, aim):
+            if opts.plan is not None:
+                if may_write_in_place(facts.root, opts):
+                    yield opts
+                continue
             confined_ = confined(facts.root, opts)
             for x in (opts, confined_) if may_split is split else (confined_,):
                 if x not in seen:

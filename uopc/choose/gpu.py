@@ -13,6 +13,7 @@ from dataclasses import replace
 from uopc.choose.columns import columns
 from uopc.choose.elementwise import elementwise
 from uopc.choose.facts import KernelFacts
+from uopc.choose.products import products
 from uopc.choose.rows import rows
 from uopc.choose.scans import scans
 from uopc.choose.sizes import Aim as Aim
@@ -26,7 +27,7 @@ def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
     One that asks for several blocks per SM is followed by itself without that: where it spills, the
     same mapping with all the registers it wants is better than the next one.
     """
-    out: list[Opts] = []
+    out: list[Opts] = products(facts, aim) if aim.split else []
     for guess in _guesses(facts, aim):
         out.append(guess)
         if guess.blocks_per_sm > 1:

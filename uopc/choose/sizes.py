@@ -16,7 +16,7 @@ class Aim:
     """What a choice aims at.
 
     max_threads of a block; row_threads of a block that holds one row; min_blocks of a grid, 0 for
-    two an SM; split: may sums be split over the grid?
+    two an SM; split: may sums be split over the grid?  tf32: as in Numerics.
     """
 
     target: Target
@@ -24,6 +24,7 @@ class Aim:
     row_threads: int = 1024
     min_blocks: int = 0
     split: bool = True
+    tf32: bool = False
 
     @property
     def blocks(self) -> int:

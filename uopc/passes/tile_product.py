@@ -31,7 +31,7 @@ from uopc.layouts import (
     tma_fault,
 )
 from uopc.layouts.fragment import REGISTER, THREAD, Digit
-from uopc.passes.find_products import Product, Ranges, find_product
+from uopc.passes.find_products import Product, Ranges, find_product, places
 from uopc.plan import BULK, CP_ASYNC, Plan
 from uopc.symbolic import index as ix
 from uopc.uop.node import UOp, derive, inherit, memory, toposort
@@ -105,13 +105,13 @@ class _Tiling:
         row = ix.add(self.group_row, self._held(plan.held.row))
         column = ix.add(self.group_column, self._held(plan.held.column))
         x, y = ix.add(self.first_row, row), ix.add(self.first_column, column)
-        places = {
-            **_places(product.batch, self.batch),
-            **_places(product.m, x),
-            **_places(product.n, y),
+        at = {
+            **places(product.batch, self.batch),
+            **places(product.m, x),
+            **places(product.n, y),
         }
         inside = ix.conj(ix.below(x, self.rows), ix.below(y, self.columns))
-        memo: dict[UOp, UOp] = {**places, product.total: self._sum(row, column)}
+        memo: dict[UOp, UOp] = {**at, product.total: self._sum(row, column)}
         closed = (*self.blocks, *self.threads, *self.digits.values())
         closed = tuple(r for r in closed if r.op is Ops.RANGE)
         for u in toposort(self.root):
@@ -146,9 +146,9 @@ class _Tiling:
         form = OperandTile(SharedTile(atom.m, slab, 2, swizzle=2 * slab), K_MAJOR)
         z, r, c = (self._range(n, AxisType.LOOP) for n in product.sizes[:3])
         table = {
-            **_places(product.batch, z),
-            **_places(product.m, r),
-            **_places(product.n, c),
+            **places(product.batch, z),
+            **places(product.m, r),
+            **places(product.n, c),
         }
         sizes = (product.sizes[0], self.rows, self.columns)
         box = _box(ix.substitute(store.src[0].src[1], table), z, r, c, form, sizes)
@@ -216,9 +216,9 @@ class _Tiling:
         x, z = ix.add(first, r), ix.add(ix.scale(self.tile_of_k, plan.block_k), c)
         inside = ix.conj(ix.below(x, size), ix.below(z, self.depth))
         table = {
-            **_places(self.product.batch, self.batch),
-            **_places(own, x),
-            **_places(self.product.k, z),
+            **places(self.product.batch, self.batch),
+            **places(own, x),
+            **places(self.product.k, z),
         }
         plain = ix.substitute(operand, table)
         value = zero_outside(plain, inside)
@@ -229,7 +229,7 @@ class _Tiling:
             engine = Engine.CP_ASYNC
         elif plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
             z = self._range(self.product.sizes[0], AxisType.LOOP)
-            whole = {**table, **_places(self.product.batch, z)}
+            whole = {**table, **places(self.product.batch, z)}
             offset = ix.substitute(operand, whole).src[0].src[1]
             box = _box(offset, z, r, c, form, (self.product.sizes[0], size, self.depth))
             engine = None if box is None else Engine.BULK
@@ -260,11 +260,6 @@ class _Staged:
         )
         ranges = tuple(r for r in (self.r, self.c) if r.op is Ops.RANGE)
         return UOp(Ops.STAGE, (self.value, write, read, ix.TRUE, *ranges), arg)
-
-
-def _places(ranges: Ranges, position: UOp) -> dict[UOp, UOp]:
-    """Each range's place, of a position along all of them."""
-    return dict(zip(ranges, ix.digits(position, [r.arg.size for r in ranges]), strict=True))
 
 
 def _raster(tile: UOp, rows: int, columns: int, group: int) -> tuple[UOp, UOp]:
