@@ -34,9 +34,10 @@ def swizzle(offset: Value, mode: int, element_bytes: int = 1) -> Value:
         raise UsageError(f"swizzle: there is no mode of {mode} bytes; there are {SWIZZLES}")
     if not mode:
         return offset
-    line, chunk = _LINE // element_bytes, _CHUNK // element_bytes
+    line, chunk, row = (n // element_bytes for n in (_LINE, _CHUNK, mode))
     which = (offset // line) % (mode // _CHUNK)
-    return offset ^ (which if chunk == 1 else which * chunk)
+    inside = offset % row
+    return offset // row * row + ((inside // chunk) ^ which) * chunk + inside % chunk
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from uopc.dtype import dtypes
 from uopc.uop.facts import bottom_up, bounds, free, key
-from uopc.uop.node import UOp, derive
+from uopc.uop.node import UOp, derive, toposort
 from uopc.uop.ops import AxisType, ConstArg, Ops
 
 Affine = tuple[dict[UOp, int], int]
@@ -411,4 +411,12 @@ def substitute(root: UOp, table: dict[UOp, UOp]) -> UOp:
         src = tuple([memo[s] for s in u.src])
         memo[u] = u if src == u.src else remake(u, src)
         stack.pop()
+    return memo[root]
+
+
+def canonical(root: UOp) -> UOp:
+    """An index that was written with operators, in canonical form."""
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        memo[u] = remake(u, tuple([memo[s] for s in u.src])) if u.src else u
     return memo[root]
