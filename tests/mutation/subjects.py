@@ -87,19 +87,19 @@ PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
         Plan(FMA, 64, 64, 8, 2, 1, depth=3, copy=CP_ASYNC),
     ),
     "product, boxes": (
-        *((64, 64, 40), dtypes.f32),
+        *((64, 64, 72), dtypes.f32),
         Plan(FMA, 64, 64, 8, 2, 1, depth=4, copy=BULK),
     ),
     "product, one operand in boxes": (
-        *((64, 64, 40), dtypes.f32),
+        *((64, 64, 72), dtypes.f32),
         Plan(FMA, 64, 64, 8, 2, 1, depth=3, copy=BULK),
     ),
     "product, the other operand in boxes": (
-        *((64, 64, 48), dtypes.f32),
+        *((64, 64, 72), dtypes.f32),
         Plan(FMA, 64, 64, 8, 2, 1, depth=4, copy=BULK),
     ),
     "product, slices": (
-        *((64, 32, 48), dtypes.f32),
+        *((64, 32, 80), dtypes.f32),
         Plan(FMA, 64, 32, 16, 1, 1, 8, depth=2, copy=BULK, warps_k=2),
     ),
     "product by mma.sync, a ring": (

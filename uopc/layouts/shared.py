@@ -34,10 +34,9 @@ def swizzle(offset: Value, mode: int, element_bytes: int = 1) -> Value:
         raise UsageError(f"swizzle: there is no mode of {mode} bytes; there are {SWIZZLES}")
     if not mode:
         return offset
-    line, chunk, row = (n // element_bytes for n in (_LINE, _CHUNK, mode))
+    line, chunk = _LINE // element_bytes, _CHUNK // element_bytes
     which = (offset // line) % (mode // _CHUNK)
-    inside = offset % row
-    return offset // row * row + ((inside // chunk) ^ which) * chunk + inside % chunk
+    return offset ^ (which if chunk == 1 else which * chunk)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ registers, and those of a warp that only copies are lost to the others.
 `full` says that a tile is there, `empty` that it was read: mbarriers, one each for every place of
 the ring.  A tile is asked for depth - 2 tiles ahead, into the place of one that was read a tile
 ago, so that no warp waits for the slowest.  An operand that no box can bring is copied or stored by
-all threads, and each warp says on the same `full` when its part of a tile is there.
+all threads, and each warp says on the same `full` when its part of a tile is there.  It has then
+also read what lies a tile back, whose place the next copies take: there is no `empty`.
 """
 
 from __future__ import annotations
@@ -42,17 +43,19 @@ class _Ring:
         self.full, self.empty = (
             w.alloc(AddrSpace.MBARRIER, dtypes.u64, self.depth, name) for name in ("full", "empty")
         )
+        self.warps = w.plan.threads // WARP
         self.boxes = [u for u in w.stages if u.arg.engine is Engine.BULK]
         self.others = [u for u in w.stages if u.arg.engine is not Engine.BULK]
         self.first_thread, self.first_lane = ix.below(w.thread, 1), ix.below(w.member, 1)
 
     def start(self) -> None:
         """Ask for the first tiles, and wait for the very first."""
-        c, warps = self.w.c, self.w.plan.threads // WARP
+        c = self.w.c
         with c.when(self.first_thread):
             for n in range(self.depth):
-                c.init(self.full.index(n), bool(self.boxes) + warps * bool(self.others))
-                c.init(self.empty.index(n), warps)
+                c.init(self.full.index(n), bool(self.boxes) + self.warps * bool(self.others))
+                if not self.others:
+                    c.init(self.empty.index(n), self.warps)
             if self.boxes:
                 c.fence(Fence.MBAR_INIT)
         c.barrier()
@@ -77,13 +80,13 @@ class _Ring:
 
     def follow(self, tile: UOp) -> None:
         """This warp has read a tile: wait for the one after it."""
-        c, following = self.w.c, ix.add(tile, ix.ONE)
-        if self.ahead == 1:  # only now: what was asked for has had the tile's time to come
+        following = ix.add(tile, ix.ONE)
+        if self.boxes:  # an ordinary read, and then a copy over it
+            self.w.c.fence(Fence.PROXY_ASYNC)
+        if not self.others:
+            self._arrive(self.empty, tile)
+        elif self.ahead == 1:  # only now: what was asked for has had the tile's time to come
             self._publish(following)
-        c.fence(Fence.PROXY_ASYNC)  # an ordinary read, and then a copy over it
-        c.syncwarp()
-        with c.when(self.first_lane):
-            c.arrive(self.empty.index(place_in_ring(tile, self.depth)[0]))
         self._wait(following)
 
     def _ask(self, tile: UOp, again: bool = False) -> None:
@@ -91,7 +94,7 @@ class _Ring:
         w, c = self.w, self.w.c
         slot, parity = place_in_ring(tile, self.depth)
         with w.when(ix.TRUE if self.others else self.first_thread):
-            if again:
+            if again and not self.others:
                 c.wait(self.empty.index(slot), ix.sub(ix.ONE, parity))
             if self.boxes:
                 with w.when(self.first_thread if self.others else ix.TRUE):
@@ -108,12 +111,16 @@ class _Ring:
 
     def _publish(self, tile: UOp) -> None:
         """This warp's part of what all threads bring of a tile is there."""
-        c = self.w.c
         if self.others:
-            c.wait_group(Engine.CP_ASYNC, self.ahead - 1)
-            c.syncwarp()
-            with c.when(self.first_lane):
-                c.arrive(self.full.index(place_in_ring(tile, self.depth)[0]))
+            self.w.c.wait_group(Engine.CP_ASYNC, self.ahead - 1)
+            self._arrive(self.full, tile)
+
+    def _arrive(self, mbarriers: UOp, tile: UOp) -> None:
+        """All lanes of this warp have come so far."""
+        c = self.w.c
+        c.syncwarp()
+        with c.when(self.first_lane):
+            c.arrive(mbarriers.index(place_in_ring(tile, self.depth)[0]))
 
     def _wait(self, tile: UOp) -> None:
         slot, parity = place_in_ring(tile, self.depth)
