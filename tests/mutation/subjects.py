@@ -102,6 +102,10 @@ PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
         *((64, 32, 80), dtypes.f32),
         Plan(FMA, 64, 32, 16, 1, 1, 8, depth=2, copy=BULK, warps_k=2),
     ),
+    "product, slices and parts": (
+        *((64, 32, 160), dtypes.f32),
+        Plan(FMA, 64, 32, 16, 1, 1, 8, depth=2, copy=BULK, warps_k=2, splits=2),
+    ),
     "product by mma.sync, a ring": (
         *((64, 72, 100), dtypes.bf16),
         Plan("mma.m16n8k16.bf16", 64, 64, 16, 2, 2, depth=3, copy=CP_ASYNC),
@@ -152,6 +156,7 @@ TURNED = {
     "product, one operand in boxes": "b",
     "product, the other operand in boxes": "a",
     "product, slices": "ab",
+    "product, slices and parts": "ab",
 }
 
 
@@ -180,7 +185,7 @@ def subjects() -> list[Subject]:
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
 
 
-def _product(sizes: tuple[int, int, int], dtype: DType, turned: str) -> UOp:
+def _product(sizes: tuple[int, int, int], dtype: DType, turned: str = "") -> UOp:
     """a (m, k) by b (n, k), with sums in f32; turned: those that lie as (k, m) and (k, n)."""
     m, n, k = sizes
     a, b = (

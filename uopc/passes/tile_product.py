@@ -6,10 +6,10 @@ Before: STORE(out[m, n], f(REDUCE(a[m, k] * b[n, k], k)))
 After:  A = STAGE(SHARED, a[bm*128 + r, t*16 + c], write (r, c), read (row, kk); r, c)    B alike
         STORE(out[x, y], f(REDUCE(A * B, t, kk)))                 or DOT(A, B; atom) with an atom
 
-t counts tiles of k, kk what is inside of one, and where blocks share a sum, a third range of the
-REDUCE counts those; x and y are the place of one of the sums that a lane
-of a warp holds: the digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard
-stands where sums are added up.
+t counts tiles of k, kk what is inside of one, and where blocks or warps share a sum, more ranges of
+the REDUCE count those; x and y are the place of one of the sums that a lane of a warp holds: the
+digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard stands where sums are
+added up.
 """
 
 from __future__ import annotations
