@@ -17,6 +17,10 @@ COPIES = (REGISTERS, CP_ASYNC, BULK)
 STORES = (REGISTERS, BULK)
 #: neighbours that a thread of FMA holds along both axes: 16 bytes of f32
 NEIGHBOURS = 4
+#: what one loop body of FMA has at most: its instructions stay in the cache, and ptxas in patience
+MOST_UNROLLED, MOST_IN_A_BODY = 16, 2048
+#: registers of an SM, of which all threads that are there have an equal part
+REGISTERS_OF_SM = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Plan:
     group: rows of tiles that follow each other before the next column, so that they share what L2
         holds.
     blocks: of the grid, which go on with further tiles; 0: one block for each tile.  With
-        copy="bulk" alone.
+        copy="bulk" and tensor cores alone.
     store: how D leaves: by "registers", each thread its sums, or by "bulk", tensor copies out of
         shared memory, where D has 16 bits and the atom is wgmma; else by registers too.
     splits: blocks that share a tile of D, each with a part of k, whole tiles of it.  The last one
@@ -60,6 +64,9 @@ class Plan:
     store: str = REGISTERS
     splits: int = 1
     swap: bool = False
+    warps_k: int = 1
+    unroll_k: int = 0
+    blocks_per_sm: int = 1
 
     def __post_init__(self) -> None:
         if fault := self._fault():
@@ -74,8 +81,8 @@ class Plan:
             return f"copy is {self.copy!r}; there are {', '.join(map(repr, COPIES))}"
         if self.store not in STORES:
             return f"store is {self.store!r}; there are {', '.join(map(repr, STORES))}"
-        if self.copy != BULK and (self.blocks or self.store == BULK):
-            return "blocks and store='bulk' go with copy='bulk'"
+        if not self.roles and (self.blocks or self.store == BULK):
+            return "blocks and store='bulk' go with copy='bulk' and tensor cores"
         if self.blocks < 0 or (self.blocks and self.splits > 1):
             return f"blocks is {self.blocks}; it is at least 0, and 0 where splits is above 1"
         if self.roles and self.consumers % WARPGROUP:
@@ -83,22 +90,40 @@ class Plan:
                 f"{self.consumers} threads multiply; with copy='bulk' they are whole warpgroups "
                 f"of {WARPGROUP}"
             )
-        if self.roles and self.atom == FMA:
-            return "copy='bulk' is for tensor cores; with 'fma' use 'cp.async'"
+        if self.roles and self.blocks_per_sm > 1:
+            return (
+                f"blocks_per_sm is {self.blocks_per_sm}; with warps that only copy, one block has "
+                "the registers of an SM"
+            )
+        if self.inline and self.depth < 2:
+            return (
+                f"depth is {self.depth}; with copy='bulk' 'fma' multiplies one tile while others "
+                "come: it is at least 2"
+            )
         if self.atom != FMA and atom_named(self.atom).accumulator.packing > 1:
             return f"atom {self.atom} sums in 16 bits; choose one that sums in f32"
         if self.atom == FMA and WARP % self.lanes_m:
             return f"lanes_m is {self.lanes_m}; it divides {WARP}"
-        (m, n, k), (across, down) = self.least_tile, (self.warps_m, self.warps_n)
-        for name, unit in (("block_m", m * across), ("block_n", n * down), ("block_k", k)):
+        if self.atom != FMA and (self.warps_k > 1 or self.unroll_k):
+            return (
+                f"warps_k is {self.warps_k} and unroll_k {self.unroll_k}; they are for 'fma'. "
+                "Leave them out"
+            )
+        (m, n, k), (down, across) = self.least_tile, (self.warps_m, self.warps_n)
+        units = (("block_m", m * down), ("block_n", n * across), ("block_k", k * self.warps_k))
+        for name, unit in units:
             if getattr(self, name) % unit:
                 return f"{name} is {getattr(self, name)}; it is a multiple of {unit}"
+        if self.unroll_k and self.slice_k % self.unroll_k:
+            return f"unroll_k is {self.unroll_k}; it divides the {self.slice_k} steps of a tile"
         if self.threads > 1024:
             return f"it has {self.threads} threads a block, the limit is 1024"
-        if self.held.registers > MOST_HELD:
+        if self.held.registers > self.most_held:
             return (
-                f"a thread holds {self.held.registers} sums, the limit is {MOST_HELD}. More warps, "
-                "or a smaller tile"
+                f"a thread holds {self.held.registers} sums, the limit is {self.most_held}. Lower "
+                "block_m or block_n, or share them among more warps_m or warps_n"
+                + " (or lower blocks_per_sm)"
+                * (self.blocks_per_sm > 1)
             )
         return ""
 
@@ -121,7 +146,8 @@ class Plan:
 
     @property
     def groups(self) -> int:
-        return self.warps_m * self.warps_n
+        """Such groups in a block."""
+        return self.warps_m * self.warps_n * self.warps_k
 
     @property
     def consumers(self) -> int:
@@ -131,7 +157,12 @@ class Plan:
     @property
     def roles(self) -> bool:
         """Do some warps only copy, and the others only multiply?"""
-        return self.copy == BULK
+        return self.copy == BULK and self.atom != FMA
+
+    @property
+    def inline(self) -> bool:
+        """Does a thread that multiplies ask for boxes?"""
+        return self.copy == BULK and self.atom == FMA
 
     @property
     def threads(self) -> int:
@@ -152,6 +183,27 @@ class Plan:
     def warp_n(self) -> int:
         """Columns of D that a warp makes."""
         return self.block_n // self.warps_n
+
+    @property
+    def slice_k(self) -> int:
+        """Of a tile's k, what a warp multiplies."""
+        return self.block_k // self.warps_k
+
+    @property
+    def unrolled(self) -> int:
+        """Steps of k in one loop body."""
+        if self.unroll_k:
+            return self.unroll_k
+        most = max(1, min(MOST_UNROLLED, MOST_IN_A_BODY // self.held.registers))
+        return next(n for n in range(most, 0, -1) if self.slice_k % n == 0)
+
+    @property
+    def most_held(self) -> int:
+        """Sums that a thread has room for: three quarters of its registers, operands and addresses
+        want the others."""
+        if self.roles:
+            return MOST_HELD
+        return min(MOST_HELD, REGISTERS_OF_SM // (self.threads * self.blocks_per_sm) * 3 // 4)
 
     @property
     def held(self) -> Fragment:
@@ -178,12 +230,9 @@ class Plan:
         )
 
 
-#: sums of a thread: 255 registers, of which operands and addresses want some
+#: sums of a thread that may have 255 registers
 MOST_HELD = 128 + 64
-_LEAST = dict.fromkeys(
-    (
-        *("block_m", "block_n", "block_k", "warps_m", "warps_n", "lanes_m"),
-        *("depth", "group", "splits"),
-    ),
-    1,
+_LEAST = dict(
+    **dict(block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1),
+    **dict(splits=1, warps_k=1, unroll_k=0, blocks_per_sm=1),
 )

@@ -86,6 +86,26 @@ PLANNED: dict[str, tuple[tuple[int, int, int], DType, Plan]] = {
         *((64, 64, 40), dtypes.f32),
         Plan(FMA, 64, 64, 8, 2, 1, depth=3, copy=CP_ASYNC),
     ),
+    "product, boxes": (
+        *((64, 64, 72), dtypes.f32),
+        Plan(FMA, 64, 64, 8, 2, 1, depth=4, copy=BULK),
+    ),
+    "product, one operand in boxes": (
+        *((64, 64, 72), dtypes.f32),
+        Plan(FMA, 64, 64, 8, 2, 1, depth=3, copy=BULK),
+    ),
+    "product, the other operand in boxes": (
+        *((64, 64, 72), dtypes.f32),
+        Plan(FMA, 64, 64, 8, 2, 1, depth=4, copy=BULK),
+    ),
+    "product, slices": (
+        *((64, 32, 80), dtypes.f32),
+        Plan(FMA, 64, 32, 16, 1, 1, 8, depth=2, copy=BULK, warps_k=2),
+    ),
+    "product, slices and parts": (
+        *((64, 32, 160), dtypes.f32),
+        Plan(FMA, 64, 32, 16, 1, 1, 8, depth=2, copy=BULK, warps_k=2, splits=2),
+    ),
     "product by mma.sync, a ring": (
         *((64, 72, 100), dtypes.bf16),
         Plan("mma.m16n8k16.bf16", 64, 64, 16, 2, 2, depth=3, copy=CP_ASYNC),
@@ -130,6 +150,14 @@ STORED: dict[str, tuple[tuple[int, int, int], Plan]] = {
         Plan("wgmma.m64n256k16.bf16", 64, 256, 64, 1, 1, depth=2, copy=BULK, store=BULK),
     ),
 }
+#: their operands that lie transposed, so that boxes bring them
+TURNED = {
+    "product, boxes": "ab",
+    "product, one operand in boxes": "b",
+    "product, the other operand in boxes": "a",
+    "product, slices": "ab",
+    "product, slices and parts": "ab",
+}
 
 
 def subjects() -> list[Subject]:
@@ -140,7 +168,9 @@ def subjects() -> list[Subject]:
     out += [_body(name, build(), opts) for name, (build, opts) in MAPPED.items()]
     out += [_body(name, build(), opts, "sm_90") for name, (build, opts) in CLUSTERED.items()]
     out += [
-        _body(name, _product(sizes, dtype), Opts(gpu=True, plan=plan), "sm_90a")
+        _body(
+            name, _product(sizes, dtype, TURNED.get(name, "")), Opts(gpu=True, plan=plan), "sm_90a"
+        )
         for name, (sizes, dtype, plan) in PLANNED.items()
     ]
     out += [
@@ -155,10 +185,15 @@ def subjects() -> list[Subject]:
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
 
 
-def _product(sizes: tuple[int, int, int], dtype: DType) -> UOp:
-    """a (m, k) by b (n, k), with sums in f32."""
+def _product(sizes: tuple[int, int, int], dtype: DType, turned: str = "") -> UOp:
+    """a (m, k) by b (n, k), with sums in f32; turned: those that lie as (k, m) and (k, n)."""
     m, n, k = sizes
-    a, b = param(0, m, k, dtype=dtype), param(1, n, k, dtype=dtype)
+    a, b = (
+        param(slot, k, rows, dtype=dtype).permute((1, 0))
+        if name in turned
+        else param(slot, rows, k, dtype=dtype)
+        for slot, name, rows in ((0, "a", m), (1, "b", n))
+    )
     wide = (
         a.reshape((m, 1, k)).expand(sizes).cast(dtypes.f32),
         b.reshape((1, n, k)).expand(sizes).cast(dtypes.f32),

@@ -38,6 +38,12 @@ PLANS: dict[str, Plan] = {
     "fma": SMALL,
     "fma, a ring": replace(SMALL, depth=3, copy=CP_ASYNC),
     "fma, two tiles by registers": replace(SMALL, depth=2),
+    "fma, bodies of three steps": replace(SMALL, block_k=12, unroll_k=3, depth=2, copy=CP_ASYNC),
+    "fma, boxes": Plan(FMA, 64, 64, 16, 2, 1, 8, depth=4, copy=BULK, unroll_k=8),
+    "fma, boxes, two places": Plan(FMA, 32, 128, 8, 1, 2, 8, depth=2, copy=BULK, unroll_k=1),
+    "fma, boxes, three places": Plan(FMA, 32, 64, 24, 1, 1, 4, depth=3, copy=BULK, unroll_k=3),
+    "fma, slices": Plan(FMA, 32, 64, 16, 1, 1, depth=2, warps_k=2),
+    "fma, slices, boxes": Plan(FMA, 64, 32, 32, 2, 1, 8, depth=3, copy=BULK, warps_k=4),
     "mma": Plan(BF16, 64, 64, 32, 2, 2),
     "mma, a ring": Plan(BF16, 64, 64, 32, 2, 2, depth=3, copy=CP_ASYNC),
     "mma, long tiles of k": Plan(BF16, 32, 64, 128, 1, 2, depth=2, copy=CP_ASYNC),
@@ -207,6 +213,13 @@ def test_any_sizes_and_plans(data: st.DataObject) -> None:
         copy=data.draw(st.sampled_from([REGISTERS, CP_ASYNC])),
         group=data.draw(st.integers(1, 9)),
     )
+    if atom == FMA:
+        slices = data.draw(st.sampled_from([n for n in (1, 2, 4) if unit_k % n == 0]))
+        steps = unit_k // slices
+        unroll = data.draw(st.sampled_from([0, *(n for n in (1, 2, 3) if steps % n == 0)]))
+        plan = replace(plan, warps_k=slices, unroll_k=unroll)
+        if data.draw(st.booleans()):
+            plan = replace(plan, copy=BULK, depth=max(2, plan.depth))
     opts = Opts(gpu=True, plan=plan)
     assert Opts.from_json(opts.to_json()) == opts
     gives_its_numbers(product(m, n, k, of(plan), data.draw(st.sampled_from(["", "a", "b"]))), plan)
@@ -253,13 +266,15 @@ AROUND = (
 
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.parametrize(
-    "plan", ["fma, a ring", "mma, a ring", "mma", "mma, roles", "wgmma, roles"]
+    "plan", ["fma, a ring", "fma, boxes", "mma, a ring", "mma", "mma, roles", "wgmma, roles"]
 )
 def test_what_stands_around_it(plan: str, name: str) -> None:
     gives_its_numbers(around(name, of(PLANS[plan])), PLANS[plan])
 
 
-@pytest.mark.parametrize("plan", ["fma, a ring", "mma, a ring", "wgmma, roles"])
+@pytest.mark.parametrize(
+    "plan", ["fma, a ring", "fma, slices, boxes", "mma, a ring", "wgmma, roles"]
+)
 def test_batches_and_several_axes(plan: str) -> None:
     dtype = of(PLANS[plan])
     z, m, n, k, j = 3, 20, 33, 8, 5
@@ -278,10 +293,12 @@ def test_a_batch_of_both_operands() -> None:
     assert launch_dims(kernel.steps[0].sink) == ((2, 1, 1), (64, 1, 1))  # one tile
 
 
+@pytest.mark.parametrize("turned", ["", "a", "b"])
 @pytest.mark.parametrize("dtype", [dtypes.i32, dtypes.f64, dtypes.u8, dtypes.i64])
-def test_arithmetic_of_other_types(dtype: DType) -> None:
+def test_arithmetic_of_other_types(dtype: DType, turned: str) -> None:
     plan = Plan(FMA, 32, 64, 8, 1, 2, depth=2, copy=CP_ASYNC)
-    gives_its_numbers(product(50, 70, 19, dtype), plan)
+    gives_its_numbers(product(50, 70, 19, dtype, turned), plan)
+    gives_its_numbers(product(48, 80, 32, dtype, turned), replace(plan, depth=3, copy=BULK))
 
 
 def test_several_outputs_and_an_update() -> None:
@@ -355,7 +372,13 @@ def test_what_is_no_product_is_an_error(body: UOp, why: str) -> None:
         (dict(block_m=100), "block_m is 100; it is a multiple of 32"),
         (dict(block_m=0), "block_m is 0; it is at least 1"),
         (dict(copy="tma"), "there are 'registers', 'cp.async', 'bulk'"),
-        (dict(copy=BULK), "with 'fma' use 'cp.async'"),
+        (dict(copy=BULK), "depth is 1; with copy='bulk' 'fma' multiplies one tile while others"),
+        (dict(warps_k=3), "block_k is 16; it is a multiple of 3"),
+        (dict(warps_k=2, unroll_k=3), "unroll_k is 3; it divides the 8 steps of a tile"),
+        (dict(unroll_k=-1), "unroll_k is -1; it is at least 0"),
+        (dict(atom=BF16, warps_k=2), "warps_k is 2 and unroll_k 0; they are for 'fma'"),
+        (dict(block_n=256, blocks_per_sm=2), "holds 128 sums, the limit is 96. Lower block_m"),
+        (dict(atom=BF16, block_k=64, copy=BULK, blocks_per_sm=2), "blocks_per_sm is 2; with warps"),
         (dict(atom=BF16, block_n=64, warps_n=1, copy=BULK), "whole warpgroups of 128"),
         (dict(atom=WGMMA + ".registers", warps_n=2), "has an operand in registers"),
         (dict(atom="mma.m16n8k16.f16.f16"), "sums in 16 bits"),
@@ -375,6 +398,18 @@ def test_a_plan_and_digits_are_an_error() -> None:
         Opts(gpu=True, plan=Plan(), local={0: 8})
     with pytest.raises(UsageError, match="needs gpu=True"):
         Opts(plan=Plan())
+
+
+def test_tiles_that_no_shared_memory_holds_are_an_error() -> None:
+    body = product(256, 256, 256, dtypes.f32, "ab")
+    plan = Plan(FMA, 128, 256, 32, 2, 4, 8, depth=5, copy=BULK)
+    with pytest.raises(
+        UsageError, match=re.escape("take 245760 bytes of shared memory, the limit")
+    ):
+        uopc.compile(body, Opts(gpu=True, plan=plan), "sm_90a")
+    slices = Plan(FMA, 64, 64, 64, 1, 1, 8, depth=6, copy=BULK, warps_k=8)
+    with pytest.raises(UsageError, match=r"196608 bytes.* and 114688 for sums of slices"):
+        uopc.compile(body, Opts(gpu=True, plan=slices), "sm_90a")
 
 
 def test_operands_of_another_type_than_the_atoms_are_an_error() -> None:
@@ -452,6 +487,53 @@ def test_registers_and_instructions(name: str, target: str) -> None:
     assert all(count[word] >= n for word, n in least.items()), count
     assert "F2FP" not in least or count["F2FP"] == least["F2FP"]  # two numbers at a time
     assert plan.atom != FMA or "STG.E.128" in cubin.sass
+
+
+#: what a product of f32 is made of: plan, layout, FFMA and LDS of the loop, registers at most
+LARGE = Plan(FMA, 128, 256, 32, 2, 4, 8, depth=4, copy=BULK)
+ARITHMETIC: dict[str, tuple[Plan, str, int, int, int]] = {
+    "both by boxes": (LARGE, "ab", 2048, 96, 216),
+    "a turned by copies": (LARGE, "b", 2048, 96, 232),
+    "b turned by copies": (LARGE, "a", 2048, 96, 248),
+    "both turned by copies": (LARGE, "", 2048, 96, 252),
+    "two blocks": (
+        *(Plan(FMA, 128, 128, 32, 2, 2, 8, depth=3, copy=BULK, blocks_per_sm=2), "ab"),
+        *(2048, 96, 216),
+    ),
+    "slices of 16": (
+        *(Plan(FMA, 128, 64, 64, 2, 1, 8, depth=4, copy=BULK, warps_k=4), "ab"),
+        *(2048, 96, 224),
+    ),
+    "slices of 8": (
+        *(Plan(FMA, 64, 32, 64, 1, 1, 8, depth=8, copy=BULK, warps_k=8), "ab"),
+        *(512, 32, 128),
+    ),
+    "a ring of copies": (
+        *(Plan(FMA, 128, 128, 16, 2, 4, depth=3, copy=CP_ASYNC), "b"),
+        *(1024, 80, 168),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_the_loop_of_a_product_by_arithmetic(name: str) -> None:
+    """A body of FFMA, its operands in loads of 16 bytes and no others, all in registers."""
+    plan, turned, multiplied, loaded, registers = ARITHMETIC[name]
+    body = product(4096, 4096, 4096, dtypes.f32, turned)
+    cubin = uopc.compile(body, Opts(gpu=True, plan=plan), "sm_90a").steps[0].cubin
+    used = cubin.resources
+    assert not used.spills and not used.stack_bytes and used.registers <= registers, used
+    at = [
+        m.group(1)
+        for m in re.finditer(r"/\*[0-9a-f]{4,}\*/ +((?:@!?U?P\w+ )? *[\w.]+)", cubin.sass)
+    ]
+    loop = at[at.index("FFMA") : len(at) - at[::-1].index("FFMA")]
+    assert loop.count("FFMA") == multiplied
+    # the ptxas of today puts loads that never run ("@!PT LDS") before its LDGSTS
+    count = Counter(word for word in at if "LDS" in word and "@!PT" not in word)
+    added = (plan.warps_k > 1) * plan.held.registers // 4
+    first = loaded // plan.unrolled
+    assert {w: n for w, n in count.items() if "LDG" not in w} == {"LDS.128": loaded + first + added}
 
 
 @pytest.mark.gpu

@@ -6,10 +6,10 @@ Before: STORE(out[m, n], f(REDUCE(a[m, k] * b[n, k], k)))
 After:  A = STAGE(SHARED, a[bm*128 + r, t*16 + c], write (r, c), read (row, kk); r, c)    B alike
         STORE(out[x, y], f(REDUCE(A * B, t, kk)))                 or DOT(A, B; atom) with an atom
 
-t counts tiles of k, kk what is inside of one, and where blocks share a sum, a third range of the
-REDUCE counts those; x and y are the place of one of the sums that a lane
-of a warp holds: the digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard
-stands where sums are added up.
+t counts tiles of k, kk what is inside of one, and where blocks or warps share a sum, more ranges of
+the REDUCE count those; x and y are the place of one of the sums that a lane of a warp holds: the
+digits of `Plan.held`.  Outside of a and b, a stage holds 0, so that no guard stands where sums are
+added up.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ WIDEST_BYTES = 16
 LINE_BYTES = 128
 #: chunks of D of one group that are in shared memory at once
 STORED_AT_ONCE = 2
+#: of a block, on the GPUs that have most (CUDA Programming Guide, compute capability 9.0 and 10.0)
+MOST_SHARED_BYTES = 227 << 10
 
 
 def tile_product(root: UOp, plan: Plan) -> UOp:
@@ -73,7 +75,8 @@ class _Tiling:
             self.blocks = (self.tile, self.batch)
         grouped = plan.group_threads > WARP
         kind = AxisType.WARPGROUP if grouped else AxisType.WARP
-        self.group = self._range(plan.groups, kind, "p")
+        self.slice = self._range(plan.warps_k, AxisType.WARP, "p")
+        self.group = self._range(plan.groups // plan.warps_k, kind, "p")
         warp = self._range(plan.group_threads // WARP, AxisType.WARP, "p")
         lane = self._range(WARP, AxisType.LANE, "l")
         self.threads = (self.group, warp, lane)
@@ -127,7 +130,10 @@ class _Tiling:
             elif u.op is Ops.END:
                 memo[u] = derive(u, (src[0], *closed))
             elif u.op is Ops.SINK:
-                memo[u] = derive(u, src, LaunchArg(grid=tuple(range(len(self.blocks)))))
+                launch = LaunchArg(
+                    grid=tuple(range(len(self.blocks))), blocks_per_sm=plan.blocks_per_sm
+                )
+                memo[u] = derive(u, src, launch)
             else:
                 memo[u] = u if src == u.src else ix.remake(u, src)
         return memo[self.root]
@@ -172,11 +178,12 @@ class _Tiling:
         """The REDUCE over tiles of k and what is inside of them."""
         plan, product = self.plan, self.product
         atom = plan.tensor_core
-        inner = self._range(plan.block_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
+        inner = self._range(plan.slice_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
         if atom is None:
+            k = ix.add(ix.scale(self.slice, plan.slice_k), inner)
             a = self._stage("a", product.a, product.m, self.first_row, self.rows, None)
             b = self._stage("b", product.b, product.n, self.first_column, self.columns, None)
-            value = a.read(row, inner) * b.read(column, inner)
+            value = a.read(row, k) * b.read(column, k)
         else:
             a = self._stage("a", product.a, product.m, self.first_row, self.rows, atom.a)
             b = self._stage("b", product.b, product.n, self.first_column, self.columns, atom.b)
@@ -193,7 +200,9 @@ class _Tiling:
                 ),
                 atom.name,
             )
-        ranges = tuple(r for r in (self.part, self.step, inner) if r.op is Ops.RANGE)
+        _check_room(plan, a.bytes, b.bytes, value.dtype.itemsize)
+        closed = (self.part, self.slice, self.step, inner)
+        ranges = tuple(r for r in closed if r.op is Ops.RANGE)
         return derive(product.total, (value, *ranges))
 
     def _repeats(self, digits: tuple[Digit, ...], size: int) -> UOp:
@@ -225,14 +234,15 @@ class _Tiling:
         along = contiguous_along(value, r, c)
         form = _form(rows, plan.block_k, value.dtype, of, along)
         engine, box = None, None
-        if plan.copy == CP_ASYNC and _is_view(value):
-            engine = Engine.CP_ASYNC
-        elif plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
+        if plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
             z = self._range(self.product.sizes[0], AxisType.LOOP)
             whole = {**table, **places(self.product.batch, z)}
             offset = ix.substitute(operand, whole).src[0].src[1]
             box = _box(offset, z, r, c, form, (self.product.sizes[0], size, self.depth))
-            engine = None if box is None else Engine.BULK
+        if box is not None:
+            engine = Engine.BULK
+        elif (plan.copy == CP_ASYNC or plan.inline) and _is_view(value):
+            engine = Engine.CP_ASYNC
         return _Staged(name, value, r, c, form, plan.depth, engine, box)
 
 
@@ -248,6 +258,11 @@ class _Staged:
     depth: int
     engine: Engine | None
     box: TensorMapArg | None
+
+    @property
+    def bytes(self) -> int:
+        """Of all tiles that are there at once."""
+        return self.depth * self.form.tile.size_bytes
 
     def read(self, row: UOp, k: UOp) -> UOp:
         """The STAGE as it is read at (row, k)."""
@@ -270,6 +285,19 @@ def _raster(tile: UOp, rows: int, columns: int, group: int) -> tuple[UOp, UOp]:
     run = ix.div(tile, group * columns)
     within = ix.mod(tile, group * columns)
     return ix.add(ix.scale(run, group), ix.mod(within, group)), ix.div(within, group)
+
+
+def _check_room(plan: Plan, a: int, b: int, sum_bytes: int) -> None:
+    """Raises UsageError where no GPU has so much shared memory; a target may have less."""
+    added = (plan.warps_k - 1) * plan.block_m * plan.block_n * sum_bytes
+    apart = 0 if added <= max(a, b) else added
+    if a + b + apart > MOST_SHARED_BYTES:
+        sums = f" and {apart} for sums of slices" * bool(apart)
+        raise UsageError(
+            f"Opts.plan: {plan.depth} tiles of both operands take {a + b} bytes of shared memory"
+            f"{sums}, the limit is {MOST_SHARED_BYTES}. Lower depth (now {plan.depth}), block_k "
+            f"(now {plan.block_k}), block_m or block_n (now {plan.block_m} and {plan.block_n})"
+        )
 
 
 def _narrow(operand: UOp, dtype: DType) -> UOp:
@@ -340,12 +368,21 @@ def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
     return MN_MAJOR if sum(ix.coefficient(x, r) == 1 for x in offsets) > along_k else K_MAJOR
 
 
+def turns_by_copies(rows: int, k: int, element_bytes: int) -> bool:
+    """Can copies of single elements turn a tile whose lines lie along k, each lane another bank?
+    Lanes have 8 elements along k, and 4 lines (`fill`)."""
+    return element_bytes in (4, 8) and not (rows * element_bytes % LINE_BYTES or k % 8)
+
+
 def _form(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:
-    """How a tile lies: for FMA lanes read neighbours along m (n); ldmatrix and wgmma take both of
-    16-bit elements, and of others rows that are contiguous along k; registers of their own take
-    elements of 32 bits one by one."""
+    """How a tile lies: for FMA lanes read neighbours along m (n), and what comes along k is spread
+    over the banks by a swizzle, or else a pad; ldmatrix and wgmma take both of 16-bit elements, and
+    of others rows that are contiguous along k; registers of their own take elements of 32 bits one
+    by one."""
     item = dtype.itemsize
     if of is None:
+        if along == K_MAJOR and turns_by_copies(rows, k, item):
+            return OperandTile(SharedTile(k, rows, item, swizzle=LINE_BYTES), MN_MAJOR)
         pad = WIDEST_BYTES // item if along == K_MAJOR else 0
         return OperandTile(SharedTile(k, rows, item, pad=pad), MN_MAJOR)
     line = min(rows * item, LINE_BYTES)

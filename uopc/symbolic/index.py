@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from uopc.dtype import dtypes
 from uopc.uop.facts import bottom_up, bounds, free, key
-from uopc.uop.node import UOp, derive
+from uopc.uop.node import UOp, derive, toposort
 from uopc.uop.ops import AxisType, ConstArg, Ops
 
 Affine = tuple[dict[UOp, int], int]
@@ -224,6 +224,26 @@ def mod(a: UOp, n: int) -> UOp:
     return UOp(Ops.MOD, (r, index(n)))
 
 
+def xor(a: UOp, b: UOp) -> UOp:
+    """a ^ b.  Where neither is negative and b = g*q < n, for powers of two, only a's digit from g
+    to n changes: n*(a // n) + g*((a % n // g) ^ q) + a % g.  So what a swizzle leaves as it is, a
+    vector's elements for instance, stays a term of its own."""
+    (low, _), (other, most) = bounds(a), bounds(b)
+    if low < 0 or other < 0:
+        return UOp(Ops.XOR, (a, b))
+    terms, constant = affine(b)
+    g, n = math.gcd(constant, *terms.values()), 1 << most.bit_length()
+    g &= -g
+    if not g:  # b is 0
+        return a
+    digit, q = div(mod(a, n), g), div(b, g)
+    if digit.op is q.op is Ops.CONST:
+        changed = index(digit.arg.bits ^ q.arg.bits)
+    else:
+        changed = UOp(Ops.XOR, (digit, q) if key(digit) <= key(q) else (q, digit))
+    return add(add(scale(div(a, n), n), scale(changed, g)), mod(a, g))
+
+
 def _granule(r: UOp, n: int) -> int:
     """The largest g > 1 with g | n and r = g*r' + d, 0 <= d < g; 1 if there is none."""
     coefficients = affine(r)[0].values()
@@ -363,6 +383,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
             return div(src[0], src[1].arg.bits)
         if op is Ops.MOD and src[1].op is Ops.CONST:
             return mod(src[0], src[1].arg.bits)
+        if op is Ops.XOR:
+            return xor(*src)
         if op is Ops.LT:
             return lt(*src)
         if op is Ops.CAST and src[0].op is Ops.CONST and u.arg.is_int:
@@ -411,4 +433,12 @@ def substitute(root: UOp, table: dict[UOp, UOp]) -> UOp:
         src = tuple([memo[s] for s in u.src])
         memo[u] = u if src == u.src else remake(u, src)
         stack.pop()
+    return memo[root]
+
+
+def canonical(root: UOp) -> UOp:
+    """An index that was written with operators, in canonical form."""
+    memo: dict[UOp, UOp] = {}
+    for u in toposort(root):
+        memo[u] = remake(u, tuple([memo[s] for s in u.src])) if u.src else u
     return memo[root]

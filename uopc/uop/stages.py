@@ -200,9 +200,11 @@ DIGIT_KINDS: dict[str, frozenset[AxisType]] = {
     "v": frozenset((AxisType.UPCAST,)),
     "w": frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST)),
 }
-#: what a REDUCE may close: in the thread, or over the threads of a block; and, of GLOBAL ranges,
-#: the digits of a cluster's blocks, and of blocks that make parts of a sum
-REDUCE_RANGES = frozenset((AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL))
+#: what a REDUCE may close: in the thread, or over the threads or warps of a block; and, of GLOBAL
+#: ranges, the digits of a cluster's blocks, and of blocks that make parts of a sum
+REDUCE_RANGES = frozenset(
+    (AxisType.LOOP, AxisType.REDUCE, AxisType.UPCAST, AxisType.LOCAL, AxisType.WARP)
+)
 
 # ---- table 4: what only a GPU, or only native C, has
 GPU_RANGES = WHOLE_KERNEL

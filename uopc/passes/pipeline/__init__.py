@@ -9,12 +9,15 @@ After:  fill tiles 0 and 1
 Each stage has writers and readers, and two edges between them.  *Publish*: what was copied is
 there before it is read.  *Recycle*: what was read is not overwritten before.  With one tile at a
 time both are a BARRIER of their own.  With more, a BARRIER a tile is both: what it publishes was
-asked for depth - 1 tiles ago, and what may be overwritten after it was read before it.
+asked for depth - 1 tiles ago, and what may be overwritten after it was read before it
+(`together.py`).  Where boxes come, each edge is an mbarrier: of warps that only copy (`apart.py`),
+or of a thread that copies and multiplies (`inline.py`).
 """
 
 from __future__ import annotations
 
 from uopc.passes.pipeline.apart import apart
+from uopc.passes.pipeline.inline import inline
 from uopc.passes.pipeline.together import together
 from uopc.plan import Plan
 from uopc.uop.node import UOp
@@ -22,4 +25,6 @@ from uopc.uop.node import UOp
 
 def pipeline(root: UOp, plan: Plan) -> UOp:
     """LOOPS kernel of a product that `tile_product` has mapped."""
+    if plan.inline:
+        return inline(root, plan)
     return apart(root, plan) if plan.roles else together(root, plan)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.layouts import K_MAJOR, OperandTile
-from uopc.passes.pipeline.writer import Writer, coordinates, form_of, index_of
-from uopc.passes.tile_product import contiguous_along, zero_outside
+from uopc.passes.pipeline.writer import Writer, coordinates, form_of, place_in_tile
+from uopc.passes.tile_product import contiguous_along, turns_by_copies, zero_outside
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
@@ -18,6 +18,9 @@ from uopc.uop.ops import AxisType, Engine, Ops, StageArg
 
 WIDEST_BYTES = 16
 COPY_BYTES = (16, 8, 4)  # of one cp.async (PTX ISA, cp.async)
+#: vectors of a line, and lines, that neighbouring threads bring: one after another, or, turned by
+#: copies of single elements, so that whole sectors come and each lane writes to a bank of its own
+IN_LINE, TURNED = (1, 1), (8, 4)
 #: of one operand that a thread holds on its way to shared memory
 HELD_BYTES = 64
 
@@ -90,7 +93,8 @@ class _Share:
     """What each thread brings of a tile: `each` vectors of `width` elements.
 
     Neighbouring threads bring neighbouring vectors of a line; lines are along k or along m (n), as
-    the operand lies in memory.  copied: by cp.async.
+    the operand lies in memory.  copied: by cp.async.  block: vectors of a line, and lines, that 32
+    neighbouring threads bring.
     """
 
     form: OperandTile
@@ -98,6 +102,7 @@ class _Share:
     width: int
     threads: int
     copied: bool
+    block: tuple[int, int]
 
     @classmethod
     def of(
@@ -110,8 +115,9 @@ class _Share:
         if engine is Engine.CP_ASYNC:
             wide = width if straight else 1
             if wide * value.dtype.itemsize in COPY_BYTES and _gated_as_one(value, along, wide):
-                return cls(form, along_k, wide, threads, True)
-        return cls(form, along_k, width, threads, False)
+                turns = not straight and turns_by_copies(form.rows, form.k, value.dtype.itemsize)
+                return cls(form, along_k, wide, threads, True, TURNED if turns else IN_LINE)
+        return cls(form, along_k, width, threads, False, IN_LINE)
 
     @property
     def _vectors(self) -> int:
@@ -132,16 +138,20 @@ class _Share:
 
     def at(self, copy: UOp, thread: UOp, e: UOp) -> tuple[UOp, UOp]:
         """(row, k) of an element of a vector."""
+        across, down = self.block
         number = ix.add(ix.scale(copy, self.threads), thread)
-        line = ix.div(number, self._vectors)
-        place = ix.add(ix.scale(ix.mod(number, self._vectors), self.width), e)
+        rest, near = ix.div(number, across * down), ix.mod(number, across * down)
+        blocks = self._vectors // across
+        line = ix.add(ix.scale(ix.div(rest, blocks), down), ix.div(near, across))
+        vector = ix.add(ix.scale(ix.mod(rest, blocks), across), ix.mod(near, across))
+        place = ix.add(ix.scale(vector, self.width), e)
         return (line, place) if self.along_k else (place, line)
 
     def place(self, copy: UOp, thread: UOp, e: UOp) -> UOp:
         """Where it goes: a vector along the tile's own rows lies as its first element does."""
         if self.along_k == (self.form.major == K_MAJOR):
-            return ix.add(index_of(self.form.index(*self.at(copy, thread, ix.ZERO))), e)
-        return index_of(self.form.index(*self.at(copy, thread, e)))
+            return ix.add(place_in_tile(self.form, *self.at(copy, thread, ix.ZERO)), e)
+        return place_in_tile(self.form, *self.at(copy, thread, e))
 
 
 def _width(value: UOp, along: UOp, length: int) -> int:
@@ -180,9 +190,8 @@ def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
     """The coordinates of a place in memory along axes of these strides, outermost first, and a
     contiguous one."""
     terms, constant = ix.affine(offset)
-    at: list[dict[UOp, int]] = [{} for _ in (*strides, 1)]
-    for term, c in terms.items():
+    at = [ix.ZERO for _ in (*strides, 1)]
+    for term, c in (*terms.items(), (ix.ONE, constant)):
         n = next((n for n, stride in enumerate(strides) if c % stride == 0), len(strides))
-        at[n][term] = c // (*strides, 1)[n]
-    assert not constant
-    return [ix.from_affine(terms, 0) for terms in at]
+        at[n] = ix.add(at[n], ix.scale(term, c // (*strides, 1)[n]))
+    return at

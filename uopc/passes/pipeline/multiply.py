@@ -1,4 +1,7 @@
-"""What is made of the tiles in shared memory: arithmetic, mma.sync of fragments, or wgmma."""
+"""What atoms make of the tiles in shared memory: mma.sync of fragments, or wgmma.
+
+What ordinary arithmetic makes of them: `arithmetic.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from uopc import layouts
 from uopc.dtype import AddrSpace, dtypes
 from uopc.errors import UsageError
 from uopc.layouts import K_MAJOR, MN_MAJOR
-from uopc.passes.effects import FUSED
 from uopc.passes.pipeline.writer import Writer, flat, form_of, index_of
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
@@ -23,38 +25,7 @@ def multiply(w: Writer, slot: UOp) -> None:
         _by_wgmma(w, value, slot)
         return
     with w.loops(w.inner):
-        if value.op is Ops.DOT:
-            _by_atoms(w, value, slot)
-        else:
-            _by_arithmetic(w, value, slot)
-
-
-def _by_arithmetic(w: Writer, value: UOp, slot: UOp) -> None:
-    held = [_registers_of(w, u, slot) for u in value.src]
-    now = w.fresh(w.digits)
-    with w.loops(*now.values()):
-        place = w.sums.index(flat(w.digits, now))
-        a, b = (w.c.load(registers.index(flat(digits, now))) for registers, digits in held)
-        sum_ = w.c.load(place)
-        fused = value.dtype in FUSED
-        w.c.store(place, a.fma(b, sum_) if fused else sum_ + a * b)
-
-
-def _registers_of(w: Writer, stage: UOp, slot: UOp) -> tuple[UOp, list[UOp]]:
-    """(registers with what one step of k wants of an operand, the digits that number them)."""
-    arg, form = stage.arg, form_of(stage)
-    digits = [r for r in w.digits if r in free(stage.src[2])]
-    size = prod(r.arg.size for r in digits)
-    held = w.alloc(AddrSpace.REG, stage.dtype, size, f"{arg.name}_part")
-    now = w.fresh(digits)
-    if digits:  # neighbours at once
-        last = digits[-1]
-        now[last] = w.range(last.arg.size, digit="v")
-    row, k = ix.digits(ix.substitute(stage.src[2], now), (form.rows, form.k))
-    place = ix.add(ix.scale(slot, arg.size), form.index(row, k))
-    element = w.c.load(w.memory[arg.name].index(place))
-    w.store_each(held.index(flat(digits, now)), element, *now.values())
-    return held, digits
+        _by_atoms(w, value, slot)
 
 
 def _by_atoms(w: Writer, value: UOp, slot: UOp) -> None:

@@ -60,14 +60,14 @@ class _Parts:
         self.width = _divisor(held, WIDEST_BYTES // dtype.itemsize)
         self.vectors = held // self.width
         self.most = max(1, HELD_BYTES // (self.width * dtype.itemsize))
-        size = tiles * self.blocks * held * w.plan.consumers
+        size = tiles * self.blocks * held * w.holders
         self.memory = w.parameter(dtype, size, "parts")
 
     def _at(self, part: UOp, vector: UOp, e: UOp) -> UOp:
         w = self.w
         place = (
             *((self.tile, 1), (part, self.blocks), (vector, self.vectors)),
-            *((w.thread, w.plan.consumers), (e, self.width)),
+            *((w.of_slice, w.holders), (e, self.width)),
         )
         return self.memory.index(ix.flat(place))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from uopc.passes.pipeline.arithmetic import arithmetic
 from uopc.passes.pipeline.fill import fill
 from uopc.passes.pipeline.multiply import multiply
 from uopc.passes.pipeline.parts import whole_sums
+from uopc.passes.pipeline.slices import sums_of_slices
 from uopc.passes.pipeline.store import store
 from uopc.passes.pipeline.writer import Writer
 from uopc.plan import Plan
@@ -16,58 +18,71 @@ from uopc.uop.ops import Engine, Fence, LaunchArg
 def together(root: UOp, plan: Plan) -> UOp:
     """The kernel in LOOPS."""
     w = Writer(root, plan)
-    w.start_sums()
-    if plan.depth == 1:
-        with w.loops(w.step):
-            if w.steps > 1:  # what was read is not overwritten before all have read it
-                w.c.barrier()
-            _fill(w, ix.ZERO, w.step)
-            _commit(w)
-            _publish(w, 0)
-            multiply(w, ix.ZERO)
+    ring = _Ring(w)
+    if plan.tensor_core is None:
+        arithmetic(w, ring)
     else:
-        _through_a_ring(w, plan.depth)
-    with whole_sums(w, w.c.barrier):
+        w.start_sums()
+        ring.start()
+        with w.loops(w.step):
+            ring.begin(w.step)
+            multiply(w, ix.mod(w.step, plan.depth))
+            if w.steps > 1:
+                with w.c.when(ix.below(ix.add(w.step, ix.ONE), w.steps)):
+                    ring.follow(w.step)
+    with sums_of_slices(w) as meet, whole_sums(w, meet):
         store(w)
     launch: LaunchArg = root.arg
     return derive(root, w.c.sink(launch).src, launch)
 
 
-def _through_a_ring(w: Writer, depth: int) -> None:
+class _Ring:
     """depth - 1 tiles are on their way when the first is multiplied."""
-    for early in map(ix.index, range(depth - 1)):
-        if early.arg.bits < w.steps:
-            _fill(w, early, early)
-        _commit(w)
-    with w.loops(w.step):
-        _publish(w, depth - 2)
-        following = ix.add(w.step, ix.index(depth - 1))
-        if w.steps >= depth:
-            with w.c.when(ix.below(following, w.steps)):
-                _fill(w, ix.mod(following, depth), following)
-        _commit(w)
-        multiply(w, ix.mod(w.step, depth))
 
+    def __init__(self, w: Writer) -> None:
+        self.w, self.depth = w, w.plan.depth
+        self.copies = any(u.arg.engine is Engine.CP_ASYNC for u in w.stages)
 
-def _fill(w: Writer, slot: UOp, step: UOp) -> None:
-    """All threads bring the tiles of one step to their places."""
-    for stage in w.stages:
-        fill(w, stage, slot, step, w.thread, w.plan.threads)
+    def start(self) -> None:
+        """Ask for the first tiles, and wait for the very first."""
+        for early in map(ix.index, range(max(1, self.depth - 1))):
+            if early.arg.bits < self.w.steps:
+                self._fill(early)
+            self._commit()
+        self._publish()
 
+    def begin(self, tile: UOp) -> None:
+        """Ask for the tile that takes the place of the last one, which all have read."""
+        if self.depth == 1:
+            return
+        following = ix.add(tile, ix.index(self.depth - 1))
+        if self.w.steps >= self.depth:
+            with self.w.c.when(ix.below(following, self.w.steps)):
+                self._fill(following)
+        self._commit()
 
-def _commit(w: Writer) -> None:
-    if _copies(w):
-        w.c.commit(Engine.CP_ASYNC)
+    def follow(self, tile: UOp) -> None:
+        """This thread has read a tile: wait until all have, and for the one after it."""
+        if self.depth == 1:
+            self.w.c.barrier()
+            self._fill(ix.add(tile, ix.ONE))
+            self._commit()
+        self._publish()
 
+    def _fill(self, tile: UOp) -> None:
+        """All threads bring a tile to its place."""
+        for stage in self.w.stages:
+            slot = ix.mod(tile, self.depth)
+            fill(self.w, stage, slot, tile, self.w.thread, self.w.plan.threads)
 
-def _publish(w: Writer, pending: int) -> None:
-    """The oldest tile is there, for all threads."""
-    if _copies(w):
-        w.c.wait_group(Engine.CP_ASYNC, pending)
-    if w.by_wgmma:
-        w.c.fence(Fence.PROXY_ASYNC)
-    w.c.barrier()
+    def _commit(self) -> None:
+        if self.copies:
+            self.w.c.commit(Engine.CP_ASYNC)
 
-
-def _copies(w: Writer) -> bool:
-    return any(u.arg.engine is Engine.CP_ASYNC for u in w.stages)
+    def _publish(self) -> None:
+        """The oldest tile is there, for all threads; and all have read the one before it."""
+        if self.copies:
+            self.w.c.wait_group(Engine.CP_ASYNC, max(0, self.depth - 2))
+        if self.w.by_wgmma:
+            self.w.c.fence(Fence.PROXY_ASYNC)
+        self.w.c.barrier()

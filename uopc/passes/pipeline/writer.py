@@ -24,11 +24,11 @@ class Writer:
     Attributes
     ----------
     launched: its GLOBAL ranges; total: its REDUCE; step, steps: the range of tiles of k and their
-    number; inner: the range inside of a tile; part: that of the blocks that share a sum; digits:
-    those of the sums that a thread holds.
-    group: of those that multiply together; lane, member, thread: of a thread in its warp, in that
-    group, and in the block;
-    members: the ranges that member is made of.
+    number; inner: the range inside of a tile; part: that of the blocks that share a sum; slice:
+    that of the warps that share a tile's k; digits: those of the sums that a thread holds.
+    group: of those that multiply together; lane, member, of_slice, thread: of a thread in its warp,
+    in that group, among those of its slice, and in the block; members: the ranges that member is
+    made of; holders: threads of a slice, each of which holds sums.
     stages: its staged operands; stores: its STOREs; memory: of operands and of results that leave
     by tensor copies, by name; sums: the thread's.
     turn: the tiles of D that this block has made before; c: the cursor.
@@ -41,16 +41,17 @@ class Writer:
         ranges = [u for u in order if u.op is Ops.RANGE]
         if producers is not None:
             ranges.append(producers)
-        found = {r.arg.kind: r for r in ranges}
+        self.part, self.slice, self.step, self.inner = self._closed()
+        found = {r.arg.kind: r for r in ranges if r is not self.slice}
         self.group, warp, lane = (
             found.get(kind, ix.ZERO) for kind in (AxisType.WARPGROUP, AxisType.WARP, AxisType.LANE)
         )
         self.lane = lane
         self.members = [r for r in (warp, lane) if r.op is Ops.RANGE]
-        #: of a thread among those that multiply together, and in the block
         self.member = lane if plan.group_threads == WARP else ix.add(ix.scale(warp, WARP), lane)
-        self.thread = ix.add(ix.scale(self.group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
-        self.part, self.step, self.inner = self._closed()
+        self.of_slice = ix.add(ix.scale(self.group, WARPGROUP), ix.add(ix.scale(warp, WARP), lane))
+        self.holders = plan.consumers // plan.warps_k
+        self.thread = ix.add(ix.scale(self.slice, self.holders), self.of_slice)
         self.steps = self.step.arg.size if self.step.op is Ops.RANGE else 1
         self.launched = [r for r in root.src[0].src[1:] if r.arg.kind is AxisType.GLOBAL]
         self.stores = [end.src[0] for end in root.src]
@@ -71,13 +72,15 @@ class Writer:
         self.turn = ix.ZERO
         self.c = Cursor()
 
-    def _closed(self) -> tuple[UOp, UOp, UOp]:
-        """The ranges that the sum closes: of parts of k, of tiles, and inside of a tile."""
+    def _closed(self) -> tuple[UOp, UOp, UOp, UOp]:
+        """The ranges that the sum closes: of parts of k, of slices and of tiles, and inside of a
+        tile."""
         found = {r.arg.kind: r for r in self.total.src[1:]}
-        part, step, inner = (
-            found.get(kind, ix.ZERO) for kind in (AxisType.GLOBAL, AxisType.REDUCE, AxisType.UPCAST)
+        part, slice_, step, inner = (
+            found.get(kind, ix.ZERO)
+            for kind in (AxisType.GLOBAL, AxisType.WARP, AxisType.REDUCE, AxisType.UPCAST)
         )
-        return part, step, inner
+        return part, slice_, step, inner
 
     def over(self, table: dict[UOp, UOp], turn: UOp) -> Writer:
         """The same kernel and cursor where ranges are these expressions, in a turn of a block."""
@@ -131,6 +134,13 @@ class Writer:
             stack.enter_context(self.c.loop(*real))
         return stack
 
+    def when(self, condition: UOp) -> ExitStack:
+        """Everything inside, where the condition holds."""
+        stack = ExitStack()
+        if condition is not ix.TRUE:
+            stack.enter_context(self.c.when(condition))
+        return stack
+
     def fresh(self, digits: Sequence[UOp], kind: AxisType = AxisType.UPCAST) -> dict[UOp, UOp]:
         """Ranges of the same sizes, for another loop."""
         return {r: self.range(r.arg.size, kind, r.arg.digit) for r in digits}
@@ -148,6 +158,11 @@ def coordinates(stage: UOp) -> tuple[UOp, UOp]:
     return r, ranges.pop(0) if form.k > 1 else ix.ZERO
 
 
+def place_in_ring(tile: UOp, depth: int) -> tuple[UOp, UOp]:
+    """(place, parity of the round) of a tile."""
+    return ix.mod(tile, depth), ix.mod(ix.div(tile, depth), 2)
+
+
 def flat(digits: Sequence[UOp], now: Mapping[UOp, UOp]) -> UOp:
     """The row-major place of digits as they are now."""
     return ix.flat((now[r], r.arg.size) for r in digits)
@@ -155,3 +170,8 @@ def flat(digits: Sequence[UOp], now: Mapping[UOp, UOp]) -> UOp:
 
 def index_of(x: UOp | int) -> UOp:
     return ix.index(x) if isinstance(x, int) else x
+
+
+def place_in_tile(form: OperandTile, row: UOp, k: UOp) -> UOp:
+    """Where an element of an operand lies, in elements from its tile's first."""
+    return ix.canonical(index_of(form.index(row, k)))
