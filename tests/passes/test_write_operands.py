@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -13,7 +14,7 @@ from hypothesis import given
 import uopc
 from tests.convolutions import convolution
 from tests.helpers import assert_same
-from tests.kernels import indexed, param
+from tests.kernels import OUT, indexed, param
 from tests.passes.test_products import (
     AROUND,
     BF16,
@@ -36,9 +37,11 @@ from uopc.pipeline import gpu_lower
 from uopc.plan import BULK, CP_ASYNC, FMA, Plan
 from uopc.runtime import cuda
 from uopc.uop.node import UOp, buffer, toposort
+from uopc.uop.numbers import Array
 from uopc.uop.ops import Engine, Ops
-from uopc.uop.oracle import evaluate
+from uopc.uop.oracle import evaluate, run
 from uopc.uop.spec import Stage, check
+from uopc.uop.text import show
 
 BOTH = ("a", "b")
 RINGS = ("fma, a ring", "mma, a ring", "mma, roles", "wgmma, a ring", "wgmma, roles")
@@ -168,15 +171,18 @@ def test_convolutions(name: str, channels: int, written: tuple[str, ...]) -> Non
 
 
 # ---- the graph, and what is refused
-def test_the_graphs() -> None:
-    root = indexed(product(130, 70, 37, dtypes.bf16, "b"))
+def test_the_graphs(golden: Callable[[str, str], None]) -> None:
+    body = product(130, 70, 37, dtypes.bf16, "b")
+    root, arrays = indexed(body), whole_numbers(body)
     plan = replace(PLANS["mma, a ring"], written=BOTH)
-    firsts, rest, buffers = write_operands(root, plan, 11)
+    firsts, rest, buffers = write_operands(root, plan, OUT + 1)
+    assert [b.arg.shape for b in buffers] == [(130 * 40,), (37 * 72,)]
+    have: dict[int, Array] = {**arrays}
     for graph in (*firsts, rest):
         check(graph, Stage.INDEXED)
-    assert [b.arg.shape for b in buffers] == [(130 * 40,), (37 * 72,)]
-    loads = {u.src[0].src[0]: u for u in toposort(rest) if u.op is Ops.LOAD}
-    assert set(loads) == set(buffers)
+        have |= run(graph, have, Stage.INDEXED)
+    assert_same(have[OUT].reshape(body.shape), evaluate(body, arrays))
+    golden("write_operands/both.txt", "\n\n".join(map(show, (root, *firsts, rest))))
 
 
 @pytest.mark.parametrize(
