@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from itertools import chain
 
 from uopc import config
@@ -50,6 +51,7 @@ from uopc.passes.split_scan import split_scan
 from uopc.passes.tile_product import tile_product
 from uopc.passes.turn import turn
 from uopc.passes.vectorise import vectorise
+from uopc.passes.write_operands import write_operands
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda as render_cuda_text
 from uopc.render.emulate import render_emulated
@@ -504,7 +506,8 @@ def _spills(step: Step) -> bool:
 def _steps(
     root: UOp, opts: Opts, slot: int, name: str, way: _Way
 ) -> tuple[tuple[Step, ...], list[UOp]]:
-    """One step, or one per half of a reduction split over the grid; three of a scan."""
+    """One step, or one per half of a reduction split over the grid; three of a scan.  What a
+    product reads in panels, or in memory of its own, is written by steps before it."""
     steps: list[Step] = []
     partials: list[UOp] = []
     opts.check(len(axes_of(root)), reduced_axes(root))  # the halves have axes of their own
@@ -512,6 +515,11 @@ def _steps(
         firsts, root, partials = pack(root, opts, slot)
         for first in firsts:
             steps.append(_step(first, _second_half(first, way), f"{name}_part{len(steps)}", way))
+    if opts.plan is not None and opts.plan.written:
+        firsts, root, partials = write_operands(root, opts.plan, slot)
+        for first in map(lanes_filled, firsts):
+            steps.append(_step(first, _second_half(first, way), f"{name}_part{len(steps)}", way))
+        opts = with_fields(opts, plan=with_fields(opts.plan, written=(), major=()))
     while (axis := split_axis(root, opts)) is not None:
         if axis in scanned_axes(root):
             three = split_scan(root, opts, axis, slot + len(partials))
@@ -611,8 +619,8 @@ def gpu_lower(
 ) -> UOp:
     """One GPU kernel in stage LOOPS, a SINK: bodies into flat outputs.
 
-    Raises UsageError where opts is not for a GPU, does not fit the kernel, or splits a reduction
-    over the grid (`compile` does that, in two steps).
+    Raises UsageError where opts is not for a GPU, does not fit the kernel, or makes several kernels
+    (`compile` does that, in several steps).
     """
     if not opts.gpu:
         raise UsageError(f"gpu_lower wants Opts(gpu=True, ...), got {opts}")
@@ -623,6 +631,11 @@ def gpu_lower(
         raise UsageError(
             f"Opts.blocks={{{axis}: {dict(opts.blocks)[axis]}}} splits the reduced axis {axis} "
             "over blocks, which takes two kernels. Use uopc.compile, or leave it out."
+        )
+    if opts.plan is not None and opts.plan.written:
+        raise UsageError(
+            f"Plan.written={opts.plan.written} takes a kernel for each. Use uopc.compile, or leave "
+            "it out."
         )
     return lower(root, opts, numerics=numerics)
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from uopc.errors import UsageError
-from uopc.layouts import ATOMS, WARP, WARPGROUP, Atom, Fragment, atom_named
+from uopc.layouts import (
+    ATOMS,
+    K_MAJOR,
+    MN_MAJOR,
+    WARP,
+    WARPGROUP,
+    Atom,
+    Fragment,
+    Operand,
+    atom_named,
+)
 from uopc.layouts.fragment import REGISTER, THREAD, digits
 
 #: the atom that is no instruction of tensor cores: fused multiply-adds of ordinary arithmetic
@@ -15,6 +26,8 @@ FMA = "fma"
 REGISTERS, CP_ASYNC, BULK = "registers", "cp.async", "bulk"
 COPIES = (REGISTERS, CP_ASYNC, BULK)
 STORES = (REGISTERS, BULK)
+#: the names of a product's operands: rows of the first are m, of the second n
+OPERANDS = ("a", "b")
 #: neighbours that a thread of FMA holds along both axes: 16 bytes of f32
 NEIGHBOURS = 4
 #: what one loop body of FMA has at most: its instructions stay in the cache, and ptxas in patience
@@ -48,6 +61,15 @@ class Plan:
         to come adds up the parts, in their order.
     swap: the product is made as its transpose, b * a: block_m then goes along the columns of the
         result and block_n along its rows, as suits results of few rows and atoms of many.
+    warps_k: warps, or warpgroups, that share a tile of k ("fma" alone); their sums are added in the
+        order of k.
+    unroll_k: steps of k in one loop body ("fma" alone); 0: as many as suit the instruction cache.
+    blocks_per_sm: blocks of which an SM is to have room for, which bounds registers.
+    written: operands, "a" along block_m and "b" along block_n, that kernels of their own write to
+        memory first (`passes/write_operands.py`): what is dear to evaluate, or lies as no wide copy
+        can read it.
+    major: {operand: "K" or "MN"} of written ones: along what they lie contiguous; left out, as
+        their tiles lie in shared memory.
     """
 
     atom: str = FMA
@@ -67,8 +89,13 @@ class Plan:
     warps_k: int = 1
     unroll_k: int = 0
     blocks_per_sm: int = 1
+    written: tuple[str, ...] = ()
+    major: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        pairs = self.major.items() if isinstance(self.major, Mapping) else self.major
+        object.__setattr__(self, "major", tuple(sorted((name, along) for name, along in pairs)))
+        object.__setattr__(self, "written", tuple(sorted(self.written)))
         if fault := self._fault():
             raise UsageError(f"{self}: {fault}")
 
@@ -85,6 +112,8 @@ class Plan:
             return "blocks and store='bulk' go with copy='bulk' and tensor cores"
         if self.blocks < 0 or (self.blocks and self.splits > 1):
             return f"blocks is {self.blocks}; it is at least 0, and 0 where splits is above 1"
+        if fault := self._fault_of_written():
+            return fault
         if self.roles and self.consumers % WARPGROUP:
             return (
                 f"{self.consumers} threads multiply; with copy='bulk' they are whole warpgroups "
@@ -127,6 +156,18 @@ class Plan:
             )
         return ""
 
+    def _fault_of_written(self) -> str:
+        majors, names = (K_MAJOR, MN_MAJOR), " and ".join(map(repr, OPERANDS))
+        for name in self.written:
+            if name not in OPERANDS or self.written.count(name) > 1:
+                return f"written is {self.written}; it names {names}, each once at most"
+        for name, along in dict(self.major).items():
+            if name not in self.written:
+                return f"major names {name!r}, which is not written. Name it in written too"
+            if along not in majors:
+                return f"major of {name!r} is {along!r}; there are {', '.join(map(repr, majors))}"
+        return ""
+
     @property
     def tensor_core(self) -> Atom | None:
         """The instruction, or None for FMA."""
@@ -138,6 +179,16 @@ class Plan:
         if (atom := self.tensor_core) is not None:
             return atom.m, atom.n, atom.k
         return self.lanes_m * NEIGHBOURS, WARP // self.lanes_m * NEIGHBOURS, 1
+
+    def reads(self, name: str) -> Operand | None:
+        """What the instruction takes for an operand, or None for FMA."""
+        if (atom := self.tensor_core) is None:
+            return None
+        return atom.a if name == OPERANDS[0] else atom.b
+
+    def block_rows(self, name: str) -> int:
+        """Rows of an operand's tile."""
+        return self.block_m if name == OPERANDS[0] else self.block_n
 
     @property
     def group_threads(self) -> int:

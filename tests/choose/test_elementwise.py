@@ -17,7 +17,7 @@ from uopc.passes.rangeify import rangeify_kernel
 from uopc.pipeline import lower
 from uopc.render.cuda import render_cuda
 from uopc.target import target
-from uopc.uop.node import UOp, toposort
+from uopc.uop.node import UOp, prod, toposort
 from uopc.uop.ops import Ops
 
 H200 = Aim(target("sm_90"))
@@ -109,10 +109,34 @@ def test_shifted_views_are_read_in_vectors(dtype: DType, vector: int, copies: in
     assert dict(opts.vector) == {0: vector} and dict(opts.upcast).get(0, 1) == copies
 
 
-def test_rows_of_an_odd_pitch_have_copies() -> None:
-    x = param(0, 8192, 4097, dtype=dtypes.bf16).shrink(((0, 8192), (0, 4096)))
-    opts = first(x + param(1, 8192, 4096, dtype=dtypes.bf16))
-    assert not opts.vector and dict(opts.upcast) == {1: 8}
+@pytest.mark.parametrize(
+    ("dtype", "pitch", "vector", "copies"),
+    [
+        (dtypes.bf16, 4097, 8, 8),
+        (dtypes.bf16, 4100, 8, 2),
+        (dtypes.f32, 4098, 4, 2),
+        (dtypes.u8, 4097, 8, 8),
+    ],
+)
+def test_rows_of_an_odd_pitch_have_copies_that_are_aligned_alike_again(
+    dtype: DType, pitch: int, vector: int, copies: int
+) -> None:
+    x = param(0, 8192, pitch, dtype=dtype).shrink(((0, 8192), (0, 4096)))
+    opts = first(x + param(1, 8192, 4096, dtype=dtype))
+    assert dict(opts.vector) == {1: vector} and dict(opts.upcast) == {0: copies}
+    assert dict(opts.local) == {1: 128}
+
+
+def test_stores_that_begin_anywhere_have_copies_of_one_element() -> None:
+    opts = first(param(0, 8192, 4096, dtype=dtypes.bf16).pad(((0, 0), (0, 1))))
+    assert not opts.vector and dict(opts.local) == {1: 256}
+
+
+def test_lanes_go_along_axes_that_they_divide() -> None:
+    opts = first(param(0, 3584, 3, 128, dtype=dtypes.bf16).permute((1, 0, 2)))
+    assert dict(opts.vector) == {2: 8} and dict(opts.local) == {2: 16, 1: 16}
+    few = first(param(0, 7, 3, 16).permute((1, 0, 2)))
+    assert prod(n for _, n in few.local) >= 32
 
 
 def test_a_small_row_that_is_not_aligned_does_not_matter() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from tests.convolutions import convolution
 from tests.kernels import arrays_of, columns, param, softmax
 from tests.mutation.study import Subject
 from tests.suite import layernorm, normalised
@@ -182,6 +183,9 @@ def subjects() -> list[Subject]:
         )
         for name, (sizes, plan) in STORED.items()
     ]
+    staged = Plan("mma.m16n8k16.bf16", 64, 64, 32, 2, 2, depth=3, copy=CP_ASYNC)
+    body = convolution(1, 8, 9, 16, 40)
+    out.append(_body("a convolution, a ring", body, Opts(gpu=True, plan=staged), "sm_90a"))
     return [s for s in out if any(u.op in SYNCHRONISES for u in toposort(s.sink))]
 
 

@@ -318,12 +318,13 @@ def test_a_row_minus_itself_reversed_is_no_loop() -> None:
         run_kernel(b.record, "emulated", Opts(gpu=True, local={1: 8}, blocks={1: 1}))
 
 
-def test_a_transpose_in_place_is_copied_or_kept_by_one_block() -> None:
-    b = Body(8, 8)
-    x = b.param(8, 8)
+@pytest.mark.parametrize(("n", "copied_on_gpu"), [(8, False), (16, True)])
+def test_a_transpose_in_place_is_copied_or_kept_by_one_block(n: int, copied_on_gpu: bool) -> None:
+    b = Body(n, n)
+    x = b.param(n, n)
     b.store(x.permute((1, 0)), 0, 1, into=x)
-    same_everywhere(b.record, {"cpu": True, "emulated": True})
-    kernel, have = run_kernel(b.record, "emulated", Opts(gpu=True, local={0: 8, 1: 8}))
+    same_everywhere(b.record, {"cpu": True, "emulated": copied_on_gpu})
+    kernel, have = run_kernel(b.record, "emulated", Opts(gpu=True, local={0: n, 1: n}))
     assert len(kernel.steps) == 1 and count(kernel.steps[0].sink, Ops.BARRIER) == 1
     close(outputs_in(b.record, have), wanted(b.record, arrays_for(b.record)))
 

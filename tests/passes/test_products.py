@@ -380,7 +380,6 @@ def test_what_is_no_product_is_an_error(body: UOp, why: str) -> None:
         (dict(block_n=256, blocks_per_sm=2), "holds 128 sums, the limit is 96. Lower block_m"),
         (dict(atom=BF16, block_k=64, copy=BULK, blocks_per_sm=2), "blocks_per_sm is 2; with warps"),
         (dict(atom=BF16, block_n=64, warps_n=1, copy=BULK), "whole warpgroups of 128"),
-        (dict(atom=WGMMA + ".registers", warps_n=2), "has an operand in registers"),
         (dict(atom="mma.m16n8k16.f16.f16"), "sums in 16 bits"),
         (dict(lanes_m=3), "it divides 32"),
         (dict(warps_m=8, warps_n=8, block_m=256, block_n=512), "2048 threads"),

@@ -33,6 +33,14 @@ CASES: dict[str, tuple[tuple[UOp, ...], Opts]] = {
     "rows-of-odd-length": ((axpy(6, 21),), Opts(gpu=True, local={1: 2}, vector={1: 4})),
     "padded": ((param(0, 96).pad(((16, 16),)),), FOURS),
     "padded-by-ones": ((param(0, 96).pad(((16, 16),), 1.0),), FOURS),
+    "rows-that-begin-anywhere": (
+        (param(0, 9, 21).shrink(((0, 9), (0, 16))),),
+        Opts(gpu=True, local={1: 4}, vector={1: 4}, upcast={0: 4}),
+    ),
+    "rows-with-zeros-at-their-ends": (
+        (param(0, 9, 15, dtype=dtypes.bf16).pad(((0, 0), (0, 1))),),
+        Opts(gpu=True, local={1: 2}, vector={1: 8}, upcast={0: 8}),
+    ),
     "halves": (
         (param(0, 256, dtype=dtypes.f16) + 1.0,),
         Opts(gpu=True, local={0: 8}, vector={0: 8}),
@@ -74,6 +82,7 @@ def widths(name: str) -> tuple[list[int], list[int]]:
         ("reversed", [1], [4]),
         ("rows", [4], [4]),
         ("rows-of-odd-length", [1], [1]),
+        ("rows-that-begin-anywhere", [4] * 7 + [1] * 3, [4]),
         ("halves", [8], [8]),
         ("to-bytes", [4], [4]),
         ("padded-by-ones", [4], [4]),

@@ -23,8 +23,8 @@ from uopc.choose.facts import (
 from uopc.choose.sizes import Aim, Sizes, contiguous_axis, order
 from uopc.opts import Opts
 from uopc.symbolic import index as ix
-from uopc.uop.node import toposort
-from uopc.uop.ops import TRANSCENDENTAL
+from uopc.uop.node import UOp, toposort
+from uopc.uop.ops import TRANSCENDENTAL, Ops
 
 #: bytes of a row that the lanes of a warp move next to each other: a line of every cache
 LINE_BYTES = 128
@@ -44,6 +44,8 @@ WIDE_BESIDE_SCALAR = 4
 WARP, BANK_BYTES = 32, 4
 #: elements that a thread moves one by one
 MOST_COPIES = 16
+#: threads of a block where each has several rows
+SKEWED_THREADS = 128
 #: elements of a vector that is made of two aligned ones
 WIDEST_SHIFTED = 8
 
@@ -52,9 +54,8 @@ def elementwise(facts: KernelFacts, aim: Aim) -> list[Opts]:
     x = contiguous_axis(facts, facts.outputs)
     best = _with(facts, aim, x, _thread(facts, aim, x))
     plain = _with(facts, aim, x, _Thread(1, aim.max_threads, _copies_of_one(facts, x)))
-    turned = _turned(facts, aim)
-    ranked = [best, plain] if turned is None else [turned, best, plain]
-    return list(dict.fromkeys(ranked))
+    ways = (_turned(facts, aim), _skewed(facts, aim, x), best, plain)
+    return list(dict.fromkeys(o for o in ways if o is not None))
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,20 @@ def _with(facts: KernelFacts, aim: Aim, x: int, thread: _Thread) -> Opts:
         vector //= 2
     lanes = -(-n // vector)
     s.vector[x] = vector
-    s.local[x] = min(threads, max(32, pow2_at_least(lanes) if lanes <= threads else threads))
+    s.local[x] = min(threads, pow2_at_least(lanes) if lanes <= threads else threads)
     if lanes > s.local[x] // 2 and lanes % s.local[x]:  # a shorter row of lanes that wastes less
-        fits = [m for m in (s.local[x], s.local[x] // 2, s.local[x] // 4) if m >= 32]
+        most = s.local[x]
+        fits = [most, *(m for m in (most // 2, most // 4) if m >= WARP)]
         least = min(-(-lanes // m) * m for m in fits)
         s.local[x] = next(m for m in fits if -(-lanes // m) * m <= least * 17 // 16)
     others = [a for a in reversed(facts.outputs) if a != x]
-    for a in others:
-        if s.threads >= threads:
-            break
-        s.local[a] = min(threads // s.threads, pow2_at_least(facts.sizes[a]))
+    for most_idle in (1 / 8, 1.0):  # first along axes that lanes divide well
+        for a in others:
+            n = min(threads // s.threads * s.local.get(a, 1), pow2_at_least(facts.sizes[a]))
+            while n > 1 and -(-facts.sizes[a] // n) * n > facts.sizes[a] * (1 + most_idle):
+                n //= 2
+            s.local[a] = max(n, s.local.get(a, 1))
+    s.local[x] *= max(1, WARP // s.threads)
     room = total // (aim.blocks * 8 * s.threads * vector)
     _copies(facts, s, (x, *others), min(room, thread.copies))
     return s.opts(order(facts, x), blocks_per_sm=0)
@@ -139,6 +144,40 @@ def _vector(facts: KernelFacts, axis: int) -> int:
             mine //= 2
         width = min(width, mine)
     return width if large else 1
+
+
+# ---- rows that begin anywhere
+def _skewed(facts: KernelFacts, aim: Aim, x: int) -> Opts | None:
+    """Whole vectors of what is stored, from rows that begin anywhere; None where no rows are so.
+
+    A thread has as many rows as there are until they are aligned alike again: each is read its way
+    (`passes/vectorise.py`).
+    """
+    r, large = facts.axes[x], facts.large(facts.along(x))
+    written = {a.slot for a in facts.accesses if a.store}
+    vector = min((WIDEST_BYTES // a.itemsize for a in large), default=1)
+    vector = min(vector, WIDEST_SHIFTED)
+    rows: dict[UOp, int] = {}
+    for a in large:
+        terms, _ = ix.affine(ix.substitute(a.offset, {r: ix.ZERO}))
+        steps = {t: c for t, c in terms.items() if c % vector}
+        if steps and (a.store or a.slot in written):
+            return None
+        for t, c in steps.items():
+            rows[t] = max(rows.get(t, 1), vector // math.gcd(c, vector))
+    if len(rows) != 1 or vector == 1:
+        return None
+    ((y, copies),) = rows.items()
+    if y.op is not Ops.RANGE or y.arg.axis not in facts.outputs or y.arg.size < copies:
+        return None
+    s, lanes = Sizes(facts), -(-facts.sizes[x] // vector)
+    threads = SKEWED_THREADS
+    while threads > WARP and (
+        lanes <= threads // 2 or math.prod(facts.sizes) < aim.blocks * threads * vector * copies
+    ):
+        threads //= 2
+    s.vector[x], s.local[x], s.upcast[y.arg.axis] = vector, threads, copies
+    return s.opts(order(facts, x))
 
 
 # ---- tiles

@@ -34,6 +34,7 @@ from uopc.layouts.fragment import REGISTER, THREAD, Digit
 from uopc.passes.find_products import Product, Ranges, find_product, places
 from uopc.plan import BULK, CP_ASYNC, Plan
 from uopc.symbolic import index as ix
+from uopc.uop.facts import free
 from uopc.uop.node import UOp, derive, inherit, memory, toposort
 from uopc.uop.ops import AxisType, Engine, LaunchArg, Ops, RangeArg, StageArg, TensorMapArg
 
@@ -142,7 +143,7 @@ class _Tiling:
         """The value that is stored, or the STAGE out of which tensor copies bring it, chunks of 64
         rows by a slab."""
         atom, plan, product = self.plan.tensor_core, self.plan, self.product
-        if plan.store != BULK or len(store.src) > 2 or value.dtype.itemsize != 2:
+        if plan.store != BULK or value.dtype.itemsize != 2:
             return value
         if atom is None or atom.engine != "wgmma":
             return value
@@ -156,8 +157,12 @@ class _Tiling:
             **places(product.m, r),
             **places(product.n, c),
         }
-        sizes = (product.sizes[0], self.rows, self.columns)
-        box = _box(ix.substitute(store.src[0].src[1], table), z, r, c, form, sizes)
+        gate = tuple(ix.substitute(g, table) for g in store.src[2:])
+        limits = _limits(gate, (r, self.rows), (c, self.columns))
+        if limits is None:
+            return value
+        offset = ix.substitute(store.src[0].src[1], table)
+        box = _box(offset, z, r, c, form, (product.sizes[0], *limits))
         if box is None:
             return value
         name = f"d{store.src[0].src[0].arg.slot}_"
@@ -179,14 +184,12 @@ class _Tiling:
         plan, product = self.plan, self.product
         atom = plan.tensor_core
         inner = self._range(plan.slice_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
+        a = self._stage("a", product.a, product.m, self.first_row, self.rows)
+        b = self._stage("b", product.b, product.n, self.first_column, self.columns)
         if atom is None:
             k = ix.add(ix.scale(self.slice, plan.slice_k), inner)
-            a = self._stage("a", product.a, product.m, self.first_row, self.rows, None)
-            b = self._stage("b", product.b, product.n, self.first_column, self.columns, None)
             value = a.read(row, k) * b.read(column, k)
         else:
-            a = self._stage("a", product.a, product.m, self.first_row, self.rows, atom.a)
-            b = self._stage("b", product.b, product.n, self.first_column, self.columns, atom.b)
             k = ix.scale(inner, atom.k)
             down, across = (
                 self._repeats(plan.held.row, atom.m),
@@ -214,13 +217,10 @@ class _Tiling:
         return at
 
     # ---- operands
-    def _stage(
-        self, name: str, operand: UOp, own: Ranges, first: UOp, size: int, of: Operand | None
-    ) -> _Staged:
-        plan = self.plan
-        if of is not None:
-            operand = _narrow(operand, of.dtype)
-        rows = plan.block_m if name == "a" else plan.block_n
+    def _stage(self, name: str, operand: UOp, own: Ranges, first: UOp, size: int) -> _Staged:
+        plan, of = self.plan, self.plan.reads(name)
+        operand = narrow(operand, of)
+        rows = plan.block_rows(name)
         r, c = (self._range(n, AxisType.LOOP, "k") for n in (rows, plan.block_k))
         x, z = ix.add(first, r), ix.add(ix.scale(self.tile_of_k, plan.block_k), c)
         inside = ix.conj(ix.below(x, size), ix.below(z, self.depth))
@@ -232,13 +232,15 @@ class _Tiling:
         plain = ix.substitute(operand, table)
         value = zero_outside(plain, inside)
         along = contiguous_along(value, r, c)
-        form = _form(rows, plan.block_k, value.dtype, of, along)
+        form = form_of_tile(rows, plan.block_k, value.dtype, of, along)
         engine, box = None, None
-        if plan.copy == BULK and _is_view(plain) and len(plain.src) == 1:
-            z = self._range(self.product.sizes[0], AxisType.LOOP)
-            whole = {**table, **places(self.product.batch, z)}
-            offset = ix.substitute(operand, whole).src[0].src[1]
-            box = _box(offset, z, r, c, form, (self.product.sizes[0], size, self.depth))
+        if plan.copy == BULK and _is_view(plain):
+            limits = _limits(plain.src[1:], (x, size), (z, self.depth))
+            if limits is not None:
+                batch = self._range(self.product.sizes[0], AxisType.LOOP)
+                whole = {**table, **places(self.product.batch, batch)}
+                offset = ix.substitute(operand, whole).src[0].src[1]
+                box = _box(offset, batch, r, c, form, (self.product.sizes[0], *limits))
         if box is not None:
             engine = Engine.BULK
         elif (plan.copy == CP_ASYNC or plan.inline) and _is_view(value):
@@ -300,16 +302,33 @@ def _check_room(plan: Plan, a: int, b: int, sum_bytes: int) -> None:
         )
 
 
-def _narrow(operand: UOp, dtype: DType) -> UOp:
-    """The operand in the dtype of an atom.  Raises UsageError where that would change it."""
-    if operand.op is Ops.CAST and operand.src[0].dtype is dtype:
-        return operand.src[0]
-    if operand.dtype is dtype:
-        return operand
+def narrow(operand: UOp, of: Operand | None) -> UOp:
+    """The operand in the dtype that an atom takes, for FMA as it is.
+
+    Raises UsageError where that would change it.
+    """
+    if of is None or operand.dtype is of.dtype:
+        return _padded(operand)
+    if operand.op is Ops.CAST and operand.src[0].dtype is of.dtype:
+        return _padded(operand.src[0])
     raise UsageError(
-        f"Opts.plan: the atom multiplies {dtype}, an operand is {operand.dtype}. Choose an atom "
+        f"Opts.plan: the atom multiplies {of.dtype}, an operand is {operand.dtype}. Choose an atom "
         "for that, or cast the operand"
     )
+
+
+def _padded(value: UOp) -> UOp:
+    """A LOAD in place of a choice between it and 0, where its own gate makes that choice too."""
+    if value.op is not Ops.WHERE or not _is_zero(value.src[2]):
+        return value
+    gate, load, _ = value.src
+    if not _is_view(load) or len(load.src) == 1 or not _is_zero(load.src[2]):
+        return value
+    return load if set(ix.conjuncts(gate)) <= set(ix.conjuncts(load.src[1])) else value
+
+
+def _is_zero(u: UOp) -> bool:
+    return u.op is Ops.CONST and not u.arg.bits
 
 
 def gated(load: UOp, inside: UOp) -> UOp:
@@ -330,9 +349,34 @@ def zero_outside(value: UOp, inside: UOp) -> UOp:
         new = u if src == u.src else ix.remake(u, src)
         memo[u] = gated(new, inside) if u.op is Ops.LOAD else new
     new = memo[value]
-    if _is_view(new) and new.src[2].op is Ops.CONST and not new.src[2].arg.bits:
+    if _is_view(new) and _is_zero(new.src[2]):
         return new
     return inherit(UOp(Ops.WHERE, (inside, new, UOp.const(0, new.dtype))), value)
+
+
+def _limits(
+    guard: tuple[UOp, ...], x: tuple[UOp, int], z: tuple[UOp, int]
+) -> tuple[int, int] | None:
+    """How long an access is along two positions of these sizes, where its gate (and what a LOAD
+    gives elsewhere, which is to be 0) are nothing but limits of them."""
+    gates = ix.conjuncts(guard[0]) if guard else []
+    if not all(map(_is_zero, guard[1:])):
+        return None
+    limits = [[g for g in gates if g is _limit(at, g)] for at, _ in (x, z)]
+    if len(limits[0]) + len(limits[1]) < len(gates):
+        return None
+    rows, k = (
+        min([size, *(g.src[1].arg.bits for g in mine)])
+        for mine, (_, size) in zip(limits, (x, z), strict=True)
+    )
+    return rows, k
+
+
+def _limit(at: UOp, like: UOp) -> UOp | None:
+    """`at` below the constant that another comparison has."""
+    if like.op is not Ops.LT or like.src[1].op is not Ops.CONST:
+        return None
+    return ix.below(at, like.src[1].arg.bits)
 
 
 def _box(
@@ -364,8 +408,8 @@ def _is_view(value: UOp) -> bool:
 def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
     """Along which side of its tile an operand lies element by element in memory."""
     offsets = [u.src[0].src[1] for u in toposort(value) if u.op is Ops.LOAD]
-    along_k = sum(ix.coefficient(x, c) == 1 for x in offsets)
-    return MN_MAJOR if sum(ix.coefficient(x, r) == 1 for x in offsets) > along_k else K_MAJOR
+    down, across = (sum(runs(x, side, 2) for x in offsets) for side in (r, c))
+    return MN_MAJOR if down > across else K_MAJOR
 
 
 def turns_by_copies(rows: int, k: int, element_bytes: int) -> bool:
@@ -374,7 +418,23 @@ def turns_by_copies(rows: int, k: int, element_bytes: int) -> bool:
     return element_bytes in (4, 8) and not (rows * element_bytes % LINE_BYTES or k % 8)
 
 
-def _form(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:
+def neighbours(u: UOp, along: UOp, width: int) -> list[UOp]:
+    """What depends on a range, at each element of a vector of `width` of its elements."""
+    a: RangeArg = along.arg
+    vector = UOp(Ops.RANGE, (), RangeArg(a.axis, -(-a.size // width), a.kind, a.digit))
+    first = ix.scale(vector, width)
+    return [ix.substitute(u, {along: ix.add(first, ix.index(e))}) for e in range(width)]
+
+
+def runs(offset: UOp, along: UOp, width: int) -> bool:
+    """Are the elements of a vector along a range neighbours in memory?"""
+    if along.op is not Ops.RANGE or along not in free(offset):
+        return False
+    first, *others = neighbours(offset, along, width)
+    return all(ix.sub(x, first) is ix.index(e) for e, x in enumerate(others, 1))
+
+
+def form_of_tile(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:
     """How a tile lies: for FMA lanes read neighbours along m (n), and what comes along k is spread
     over the banks by a swizzle, or else a pad; ldmatrix and wgmma take both of 16-bit elements, and
     of others rows that are contiguous along k; registers of their own take elements of 32 bits one

@@ -14,6 +14,9 @@ around it, where both are inside of the memory:
 Before: END(STORE(x[4*u + v], LOAD(p0[4*i + v + 1])), u, v:4)
 After:  END(STORE(near[0], LOAD(p0[4*i]; 4); 4), STORE(near[4], LOAD(p0[4*i + 4]; 4); 4),
             END(STORE(x[4*u + v], LOAD(near[v + 1])), v:4), u)
+
+Where that number differs from copy to copy, as in rows of odd length, there is one such nest for
+each copy.  Elements of a row that are not wanted are read with their neighbours, and dropped.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from uopc.uop.node import UOp, addrspace, derive, inherit, memory, prod, toposor
 from uopc.uop.ops import IN_THREAD, AccessArg, Ops, ParamArg, RangeArg
 
 WIDEST_BYTES = 16  # LDG.128: the widest access of one thread (PTX ISA, ld)
+#: nests that one becomes where each copy is aligned differently
+MOST_COPIES = 16
 
 
 def vectorise(root: UOp) -> UOp:
@@ -95,8 +100,8 @@ def _widen(end: UOp, new: _New) -> UOp | None:
         return _widen_outputs(end, new)
     if space is not AddrSpace.REG:
         return None
-    wide = _widen_fill(end, new)
-    return _from_both_sides(end, new) if wide is None else wide
+    ways = (_widen_fill, _from_both_sides, _copy_by_copy)
+    return next((wide for way in ways if (wide := way(end, new)) is not None), None)
 
 
 def _widen_fill(end: UOp, new: _New) -> UOp | None:
@@ -146,25 +151,76 @@ def _one_by_one(store: UOp, v: UOp, before: UOp, gate: UOp, new: _New) -> UOp:
     return UOp(Ops.END, (derive(store, (index, value, gate)), w))
 
 
+def _copy_by_copy(end: UOp, new: _New) -> UOp | None:
+    """Registers whose copies are filled from places that are aligned differently, each its way: all
+    that is wide first, so that nothing waits in between."""
+    store, *copies, v = end.src
+    element, value = store.src[:2]
+    if value.op is not Ops.LOAD or prod(r.arg.size for r in copies) > MOST_COPIES:
+        return None
+    steps = [ix.coefficient(value.src[0].src[1], r) for r in copies]
+    unlike = any(step is not None and step % v.arg.size for step in steps)
+    if not unlike or not free(element.src[0]).isdisjoint(copies):
+        return None
+    done: tuple[UOp, ...] = ()
+    left: list[tuple[UOp, UOp]] = []
+    for numbers in itertools.product(*(range(r.arg.size) for r in copies)):
+        t = dict(zip(copies, map(ix.index, numbers), strict=True))
+        at, mine = (ix.substitute(x, t) for x in (element.src[1], value))
+        into = UOp(Ops.INDEX, (_after(element.src[0], done), at))
+        filled = _around(derive(store, (into, mine, *store.src[2:])), v, (), new, partly=True)
+        if filled is None:
+            return None
+        effect, whole = filled
+        done = (effect,)
+        if whole is not ix.TRUE:
+            one = derive(store, (UOp(Ops.INDEX, (element.src[0], at)), mine))
+            left.append((one, UOp(Ops.NOT, (whole,))))
+    for one, gate in left:
+        done = (_one_by_one(one, v, done[0], gate, new),)
+    return done[0]
+
+
 def _from_both_sides(end: UOp, new: _New) -> UOp | None:
     """Registers that are filled from consecutive elements, a few away from an aligned place."""
     store, *rest, v = end.src
+    filled = _around(store, v, tuple(r for r in rest if r.arg.kind in IN_THREAD), new)
+    if filled is None:
+        return None
+    effect, whole = filled
+    if whole is not ix.TRUE:
+        effect = _one_by_one(store, v, effect, UOp(Ops.NOT, (whole,)), new)
+    return UOp(Ops.END, (effect, *rest)) if rest else effect
+
+
+def _around(
+    store: UOp, v: UOp, outer: tuple[UOp, ...], new: _New, partly: bool = False
+) -> tuple[UOp, UOp] | None:
+    """(a fill by the aligned wide LOADs that a vector lies in, where it is right), or None.
+
+    partly: also vectors that lie in one, and those of which some elements are not wanted.
+    """
     width, (element, value) = v.arg.size, store.src[:2]
     if len(store.src) != 2 or store.arg is not None or v in free(element.src[0]):
         return None
     at, away = ix.coefficient(element.src[1], v) is not None, _away(value, v, new)
-    if not at or away is None:
+    if not at or away is None or not (away[1] or partly):
         return None
     source, (start, shift) = value.src[0].src[0], away
-    gate = value.src[1] if len(value.src) == 3 else ix.TRUE
-    whole = _inside(gate, v, start, width, source)
+    gate, wanted = value.src[1] if len(value.src) == 3 else ix.TRUE, ix.TRUE
+    if partly:
+        parts = ix.conjuncts(gate)
+        gate, wanted = (
+            ix.conj(*(g for g in parts if (v in free(g)) is along)) for along in (False, True)
+        )
+    read = 2 * width if shift else width
+    whole = _inside(gate, v, start, read, source)
     if whole is None or whole is ix.FALSE:
         return None
     arg, dtype = AccessArg(width), value.dtype
-    outer = tuple(r for r in rest if r.arg.kind in IN_THREAD)
-    near = _after(new.registers(dtype, 2 * width, "near"), (*outer, *_before(element.src[0])))
+    near = _after(new.registers(dtype, read, "near"), (*outer, *_before(element.src[0])))
     done: tuple[UOp, ...] = ()
-    for n in (0, width):
+    for n in range(0, read, width):
         place = UOp(Ops.INDEX, (source, ix.add(start, ix.index(n))))
         more = () if whole is ix.TRUE else (whole, UOp.const(0, dtype))
         into = UOp(Ops.INDEX, (_after(near, done), ix.index(n)))
@@ -173,15 +229,15 @@ def _from_both_sides(end: UOp, new: _New) -> UOp | None:
     t = {v: new.copy_of(v)}
     taken = UOp(Ops.INDEX, (_after(near, done), ix.add(t[v], ix.index(shift))))
     into = UOp(Ops.INDEX, (element.src[0], ix.substitute(element.src[1], t)))
-    effect = UOp(Ops.END, (derive(store, (into, UOp(Ops.LOAD, (taken,)))), t[v]))
-    if whole is not ix.TRUE:
-        effect = _one_by_one(store, v, effect, UOp(Ops.NOT, (whole,)), new)
-    return UOp(Ops.END, (effect, *rest)) if rest else effect
+    found = UOp(Ops.LOAD, (taken,))
+    if wanted is not ix.TRUE:
+        found = UOp(Ops.WHERE, (ix.substitute(wanted, t), found, UOp.const(0, dtype)))
+    return UOp(Ops.END, (derive(store, (into, found)), t[v])), whole
 
 
 def _away(value: UOp, v: UOp, new: _New) -> tuple[UOp, int] | None:
-    """(the aligned place before what is loaded for v = 0, elements from there), of a plain LOAD of
-    a parameter that nobody writes."""
+    """(the last aligned place up to what is loaded for v = 0, elements from there), of a plain LOAD
+    of a parameter that nobody writes."""
     width = v.arg.size
     if value.op is not Ops.LOAD or value.arg is not None or width * value.dtype.itemsize > 16:
         return None
@@ -196,18 +252,18 @@ def _away(value: UOp, v: UOp, new: _New) -> tuple[UOp, int] | None:
     first = ix.substitute(index.src[1], {v: ix.ZERO})
     shift = ix.affine(first)[1] % width
     start = ix.sub(first, ix.index(shift))
-    return (start, shift) if shift and ix.divides(width, start) else None
+    return (start, shift) if ix.divides(width, start) else None
 
 
-def _inside(gate: UOp, v: UOp, start: UOp, width: int, source: UOp) -> UOp | None:
-    """Where all elements are wanted and both wide LOADs touch nothing outside; None where that
-    cannot be said: gates that are no comparisons along v may have holes."""
+def _inside(gate: UOp, v: UOp, start: UOp, read: int, source: UOp) -> UOp | None:
+    """Where all elements are wanted and none of `read` ones from start lies outside; None where
+    that cannot be said: gates that are no comparisons along v may have holes."""
     parts = [g for g in ix.conjuncts(gate) if v in free(g)]
     if not all(g.op is Ops.LT and _is_straight(g, v) for g in parts):
         return None
-    ends = (ix.substitute(gate, {v: ix.index(n)}) for n in (0, width - 1))
+    ends = (ix.substitute(gate, {v: ix.index(n)}) for n in (0, v.arg.size - 1))
     size = prod(memory(source).arg.shape)
-    last = ix.add(start, ix.index(2 * width - 1))
+    last = ix.add(start, ix.index(read - 1))
     return ix.conj(*ends, ix.at_least(start, 0), ix.below(last, size))
 
 

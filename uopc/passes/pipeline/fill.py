@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from uopc.dtype import AddrSpace
 from uopc.layouts import K_MAJOR, OperandTile
 from uopc.passes.pipeline.writer import Writer, coordinates, form_of, place_in_tile
-from uopc.passes.tile_product import contiguous_along, turns_by_copies, zero_outside
+from uopc.passes.tile_product import (
+    contiguous_along,
+    neighbours,
+    runs,
+    turns_by_copies,
+    zero_outside,
+)
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
@@ -159,31 +165,40 @@ def _width(value: UOp, along: UOp, length: int) -> int:
     loads = [u for u in toposort(value) if u.op is Ops.LOAD]
     item = max((u.dtype.itemsize for u in (value, *loads)), default=WIDEST_BYTES)
     width = max(1, WIDEST_BYTES // item)
-    offsets = [u.src[0].src[1] for u in loads]
-    offsets = [x for x in offsets if ix.coefficient(x, along) == 1]
+    offsets = [x for u in loads if runs(x := u.src[0].src[1], along, 2)]
     while width > 1 and (length % width or not offsets or not _aligned(offsets, along, width)):
         width //= 2
     return width
 
 
 def _aligned(offsets: Sequence[UOp], along: UOp, width: int) -> bool:
-    each = {along: ix.scale(along, width)}
-    return all(ix.divides(width, ix.substitute(x, each)) for x in offsets)
+    return all(_whole(x, along, width) for x in offsets)
+
+
+def _whole(place: UOp, along: UOp, width: int) -> bool:
+    """Does every vector begin at a multiple of its width, and lie in one piece?"""
+    if not runs(place, along, width):
+        return False
+    return ix.divides(width, neighbours(place, along, width)[0])
 
 
 def _gated_as_one(value: UOp, along: UOp, width: int) -> bool:
     """Are all elements of a vector inside, or none?"""
-    if len(value.src) == 1 or width == 1:
+    gates = ix.conjuncts(value.src[1]) if len(value.src) > 1 else []
+    return all(_uniform(g, along, width) for g in gates if along in free(g))
+
+
+def _uniform(gate: UOp, along: UOp, width: int) -> bool:
+    """Is a gate the same for all elements of a vector, as a limit between vectors is?"""
+    first, *others = neighbours(gate, along, width)
+    if all(x is first for x in others):
         return True
-    first, last = (
-        ix.substitute(value.src[1], {along: ix.add(ix.scale(along, width), ix.index(e))})
-        for e in (0, width - 1)
-    )
-    if first is last:
-        return True
-    there = ix.conjuncts(ix.substitute(value.src[1], {along: ix.scale(along, width)}))
-    bounds = [x for x in there if along in free(x)]
-    return all(x.op is Ops.LT and all(ix.divides(width, side) for side in x.src) for x in bounds)
+    if gate.op is not Ops.LT:
+        return False
+    low, high = gate.src
+    place, limit = (low, high) if high.op is Ops.CONST else (high, ix.add(low, ix.ONE))
+    between = limit.op is Ops.CONST and ix.divides(width, limit)
+    return between and _whole(place, along, width)
 
 
 def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
