@@ -49,8 +49,9 @@ class Plan:
     lanes_m: of the 32 lanes of a warp, those along m ("fma" alone).
     depth: tiles of k that are in shared memory or on their way at once.
     copy: "registers", "cp.async" or "bulk"; an operand that cannot be copied so, since it is more
-        than a view or lies otherwise, is evaluated and stored.  With "bulk" a warpgroup more does
-        nothing but bring tiles.
+        than a view or lies otherwise, is evaluated and stored.  With "bulk" and tensor cores
+        a warpgroup more does nothing but bring tiles; with "fma" the first thread asks for them,
+        and views that TMA cannot bring come by cp.async.
     group: rows of tiles that follow each other before the next column, so that they share what L2
         holds.
     blocks: of the grid, which go on with further tiles; 0: one block for each tile.  With
@@ -61,10 +62,11 @@ class Plan:
         to come adds up the parts, in their order.
     swap: the product is made as its transpose, b * a: block_m then goes along the columns of the
         result and block_n along its rows, as suits results of few rows and atoms of many.
-    warps_k: warps, or warpgroups, that share a tile of k ("fma" alone); their sums are added in the
-        order of k.
-    unroll_k: steps of k in one loop body ("fma" alone); 0: as many as suit the instruction cache.
-    blocks_per_sm: blocks of which an SM is to have room for, which bounds registers.
+    warps_k: slices of every tile's k, each with warps_m * warps_n warps of its own, whose sums are
+        added up at the end ("fma" alone).
+    unroll_k: steps of k in one loop body, 0 for as many as fit ("fma" alone).
+    blocks_per_sm: blocks that an SM has at once, whose threads share its registers; 0: ptxas
+        chooses how many registers a thread has.
     written: operands, "a" along block_m and "b" along block_n, that kernels of their own write to
         memory first (`passes/write_operands.py`): what is dear to evaluate, or lies as no wide copy
         can read it.
@@ -88,7 +90,7 @@ class Plan:
     swap: bool = False
     warps_k: int = 1
     unroll_k: int = 0
-    blocks_per_sm: int = 1
+    blocks_per_sm: int = 0
     written: tuple[str, ...] = ()
     major: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
@@ -254,7 +256,8 @@ class Plan:
         want the others."""
         if self.roles:
             return MOST_HELD
-        return min(MOST_HELD, REGISTERS_OF_SM // (self.threads * self.blocks_per_sm) * 3 // 4)
+        threads = self.threads * max(1, self.blocks_per_sm)
+        return min(MOST_HELD, REGISTERS_OF_SM // threads * 3 // 4)
 
     @property
     def held(self) -> Fragment:
@@ -285,5 +288,5 @@ class Plan:
 MOST_HELD = 128 + 64
 _LEAST = dict(
     **dict(block_m=1, block_n=1, block_k=1, warps_m=1, warps_n=1, lanes_m=1, depth=1, group=1),
-    **dict(splits=1, warps_k=1, unroll_k=0, blocks_per_sm=1),
+    **dict(splits=1, warps_k=1, unroll_k=0, blocks_per_sm=0),
 )
