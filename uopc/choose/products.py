@@ -16,10 +16,12 @@ from uopc.choose.facts import KernelFacts
 from uopc.choose.sizes import Aim
 from uopc.dtype import DType, dtypes
 from uopc.errors import UsageError
-from uopc.layouts import ATOMS, K_MAJOR
+from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR
 from uopc.opts import Opts
-from uopc.passes.find_products import Lies, Product, find_product, lies
-from uopc.plan import BULK, CP_ASYNC, FMA, REGISTERS, Plan
+from uopc.passes.find_products import Product, find_product
+from uopc.passes.operands import Lies, lies, neighbours
+from uopc.plan import BULK, CP_ASYNC, FMA, NEIGHBOURS, REGISTERS, Plan
+from uopc.symbolic import index as ix
 from uopc.target import Target
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
@@ -51,7 +53,7 @@ def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
     except UsageError:
         return []
     model = _Model.of(facts, product, aim)
-    if model is None or math.prod(product.sizes) < model.least:
+    if math.prod(product.sizes) < model.least:
         return []
     timed = sorted((model.clocks(p), n, p) for n, p in enumerate(model.plans()))
     return [Opts(gpu=True, merge=facts.merge, plan=p) for _, _, p in timed[:MOST]]
@@ -61,7 +63,8 @@ def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
 class _Model:
     """A product on a target: its types, and how its operands lie.
 
-    kind: in names of atoms, or FMA.  bytes: each parameter once.
+    kind: in names of atoms, or FMA.  even: elements that the places of the result's columns are
+    multiples of.  bytes: each parameter once.
     """
 
     target: Target
@@ -71,19 +74,23 @@ class _Model:
     a: Lies
     b: Lies
     result: DType
+    even: int
     bytes: int
 
     @classmethod
-    def of(cls, facts: KernelFacts, product: Product, aim: Aim) -> _Model | None:
-        """None where no atom multiplies the operands' types and FMA does not either."""
-        a, b = narrow(product.a), narrow(product.b)
+    def of(cls, facts: KernelFacts, product: Product, aim: Aim) -> _Model:
+        a, b = narrowest(product.a), narrowest(product.b)
         kind = _kind(product, a.dtype, b.dtype, aim)
         if kind == FMA:
             a, b = product.a, product.b
-        result = next(u for u in facts.root.src[0].src if u.op is Ops.STORE).src[1].dtype
+        store = next(u for u in facts.root.src[0].src if u.op is Ops.STORE)
+        offset, along = store.src[0].src[1], product.n[-1]
+        even = next((n for n in (8, 4, 2) if ix.divides(n, neighbours(offset, along, n)[0])), 1)
         return cls(
             *(aim.target, product.sizes, kind, a.dtype.itemsize),
-            *(lies(product, a, product.m), lies(product, b, product.n), result),
+            *(lies(product, a, product.m), lies(product, b, product.n)),
+            store.src[1].dtype,
+            even,
             sum(x.size_bytes for x in facts.accesses),
         )
 
@@ -97,36 +104,40 @@ class _Model:
         """Those that the target and the operands allow."""
         if self.kind == FMA:
             yield from self._by_fma()
-        elif self.target.name == "sm_90a" and self._boxes:
-            yield from self._by_wgmma()
-        else:
-            yield from self._by_mma()
+            return
+        found = [*self._by_wgmma()] if self.target.name == "sm_90a" else []
+        yield from found or self._by_mma()
 
-    @property
-    def _boxes(self) -> bool:
-        """Can tensor copies bring both operands, as they lie?"""
-        return all(x.strides is not None and x.takes(16, self.itemsize) for x in (self.a, self.b))
+    def _is_box(self, x: Lies) -> bool:
+        """Can tensor copies bring an operand as it lies?"""
+        return x.strides is not None and x.takes(16, self.itemsize)
 
     def _by_wgmma(self) -> Iterator[Plan]:
         k = LINE_BYTES // self.itemsize
+        atom = f"wgmma.m64n{{}}k{k // 4}.{self.kind}"
         for swap in (False, True):
             a, b = (self.b, self.a) if swap else (self.a, self.b)
-            if self.itemsize != 2 and b.major != K_MAJOR:
-                continue
-            by_registers = self.itemsize != 2 and a.major != K_MAJOR
-            if by_registers and self.itemsize != 4:
-                continue
-            suffix = ".registers" if by_registers else ""
-            store = BULK if self.result.itemsize == 2 and not swap else REGISTERS
+            fits = {"a": self._is_box(a), "b": self._is_box(b)}
+            suffix = ""
+            if self.itemsize != 2:  # tensor cores read them along k; registers take either
+                fits["b"] &= b.major == K_MAJOR
+                if self.itemsize == 4 and a.major == MN_MAJOR:
+                    suffix = ".registers"
+                else:
+                    fits["a"] &= a.major == K_MAJOR
+            rest = tuple([name for name, fit in fits.items() if not fit])
+            bulk = self.result.itemsize == 2 and not swap and self.even == 8
+            store = BULK if bulk else REGISTERS
             for rows, columns, groups in GROUP_TILES:
-                atom = f"wgmma.m64n{columns}k{k // 4}.{self.kind}{suffix}"
-                if atom not in ATOMS:
+                name = atom.format(columns) + suffix
+                tile = dict(atom=name, block_m=rows, block_n=columns, warps_m=groups, warps_n=1)
+                if name not in ATOMS:
                     continue
                 for deep in (k, 2 * k) if rows * columns <= SMALL_TILE else (k,):
-                    yield from self._rings(
-                        dict(atom=atom, block_m=rows, block_n=columns, block_k=deep),
-                        dict(warps_m=groups, warps_n=1, copy=BULK, store=store, swap=swap),
-                    )
+                    how = dict(block_k=deep, copy=BULK, store=store, swap=swap, written=rest)
+                    yield from self._rings(tile, how)
+                if rest and self.itemsize == 2 and a.takes(16, 2) and b.takes(16, 2):
+                    yield from self._rings(tile, dict(block_k=k, copy=CP_ASYNC, swap=swap))
 
     def _by_mma(self) -> Iterator[Plan]:
         alike = [
@@ -148,21 +159,23 @@ class _Model:
                 )
 
     def _by_fma(self) -> Iterator[Plan]:
-        for rows, columns, k, down, across, lanes in THREAD_TILES:
-            yield from self._rings(
-                dict(block_m=rows, block_n=columns, block_k=k, lanes_m=lanes),
-                dict(warps_m=down, warps_n=across, copy=CP_ASYNC),
-            )
+        for rows, columns, k, down, across, deep, lanes in THREAD_TILES:
+            tile = dict(block_m=rows, block_n=columns, block_k=k, lanes_m=lanes)
+            warps = dict(warps_m=down, warps_n=across, warps_k=deep)
+            boxed = self.target.sm >= 90 and self._is_box(self.b)
+            yield from self._rings(tile, dict(copy=CP_ASYNC, **warps))
+            if boxed and deep > 1:
+                yield from self._rings(tile, dict(copy=BULK, **warps))
 
     def _rings(self, tile: dict[str, Any], how: dict[str, Any]) -> Iterator[Plan]:
         """The tile with as many of k in flight as fit, and blocks that suit their number."""
         try:
-            one = Plan(**tile, **how)
+            one = Plan(**tile, **how, depth=2)
         except UsageError:  # more sums than a thread has registers, say
             return
         stored = STORED_BYTES * one.groups if one.store == BULK else 0
         room = self.target.shared_optin_bytes - RESERVED_BYTES - stored
-        depth = min(room // self._step_bytes(one), MOST_IN_FLIGHT)
+        depth = min(room // self._step_bytes(one), MOST_IN_FLIGHT if one.roles else MOST_TOGETHER)
         if depth < 2:
             return
         tiles = self._tiles(one)
@@ -172,7 +185,7 @@ class _Model:
             depth = min(depth, max(2, self._steps(one)))
         yield replace(one, depth=depth, group=group, blocks=blocks)
         for splits in SPLITS:
-            if tiles * splits <= self.target.sms and self._steps(one) >= splits * LEAST_STEPS:
+            if tiles * splits <= 2 * self.target.sms and self._steps(one) >= splits * LEAST_STEPS:
                 yield replace(one, depth=depth, group=group, splits=splits)
 
     # ---- the model
@@ -196,7 +209,7 @@ class _Model:
         """What the kernel takes, without its launch."""
         rate = PER_CLOCK[plan.atom == FMA, self.itemsize] * EFFICIENCY[_engine(plan)]
         products = plan.block_m * plan.block_n * plan.block_k
-        atoms = plan.block_m // 64 * (64 + plan.block_n) if plan.roles else 0
+        atoms = plan.block_m // 64 * (64 + plan.block_n) if plan.atom.startswith("wgmma") else 0
         step = STEP_CLOCKS + max(
             products / rate,
             self._step_bytes(plan) / L2_BYTES_PER_CLOCK,
@@ -205,16 +218,33 @@ class _Model:
         steps = -(-self._steps(plan) // plan.splits)
         rounds = -(-self._tiles(plan) * plan.splits // self.target.sms)
         out = plan.block_m * plan.block_n * self.result.itemsize / STORED_BYTES_PER_CLOCK
-        if plan.store == REGISTERS:
-            out *= SCATTERED
-        each = steps * step + TILE_CLOCKS + out + (0 if plan.blocks else START_CLOCKS)
+        each = steps * step + TILE_CLOCKS + out * self._scattered(plan)
+        if not plan.blocks:
+            each += START_CLOCKS
         fold = FOLD_CLOCKS if plan.splits > 1 else 0
         again = self._tiles(plan) * self._steps(plan) * self._step_bytes(plan) - self.bytes
         memory = self.bytes / MEMORY_BYTES_PER_CLOCK + max(0, again) / CACHED_BYTES_PER_CLOCK
-        return max(rounds * each, memory) + START_CLOCKS + fold
+        return max(rounds * each, memory) + START_CLOCKS + fold + self._writing(plan)
+
+    def _scattered(self, plan: Plan) -> float:
+        """How much longer stores take than whole lines would."""
+        if plan.store == BULK:
+            return 1
+        if plan.atom == FMA:
+            return 1 if self.even >= NEIGHBOURS else NEIGHBOURS
+        if plan.swap or self.even > 1:
+            return 4 / self.result.itemsize
+        return 24 / self.result.itemsize
+
+    def _writing(self, plan: Plan) -> float:
+        """Clocks of writing operands first."""
+        batch, m, n, k = self.sizes
+        rows = dict(zip("ab", (n, m) if plan.swap else (m, n), strict=True))
+        moved = sum(2 * batch * rows[name] * k * self.itemsize for name in plan.written)
+        return len(plan.written) * LAUNCH_CLOCKS + moved / MOVED_BYTES_PER_CLOCK
 
 
-def narrow(operand: UOp) -> UOp:
+def narrowest(operand: UOp) -> UOp:
     """The operand, or what it is a CAST of, where that loses nothing."""
     while operand.op is Ops.CAST and operand.src[0].dtype in TYPE_NAMES:
         operand = operand.src[0]
@@ -234,7 +264,9 @@ def _kind(product: Product, a: DType, b: DType, aim: Aim) -> str:
 
 
 def _engine(plan: Plan) -> str:
-    return plan.atom.partition(".")[0]
+    """What the part of the peak depends on that a plan reaches."""
+    kind = plan.atom.partition(".")[0]
+    return plan.copy if kind == "wgmma" else kind
 
 
 #: (rows, columns, warpgroups) of wgmma; (rows, columns, warps down and across) of mma.sync
@@ -246,9 +278,12 @@ WARP_TILES = (
     *((128, 256, 2, 4), (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2)),
     *((32, 64, 1, 2), (32, 32, 2, 1), (16, 64, 1, 4), (16, 32, 1, 2), (16, 16, 1, 2)),
 )
-#: (rows, columns, k, warps down and across, lanes down) of FMA
-THREAD_TILES = ((128, 256, 16, 2, 4, 8), (128, 128, 16, 2, 4, 4), (64, 64, 16, 2, 2, 4))
-MOST_IN_FLIGHT = 16
+#: (rows, columns, k, warps down, across and along k, lanes down) of FMA
+THREAD_TILES = (
+    *((128, 256, 16, 2, 4, 1, 8), (128, 128, 16, 2, 4, 1, 4), (64, 64, 16, 2, 2, 1, 4)),
+    *((128, 64, 32, 2, 1, 4, 8), (32, 64, 64, 1, 1, 8, 4), (16, 128, 32, 1, 4, 1, 4)),
+)
+MOST_IN_FLIGHT, MOST_TOGETHER = 16, 5
 SPLITS = (2, 4, 8)
 LEAST_STEPS = 4  # of a part
 SMALL_TILE = 64 * 64
@@ -261,5 +296,6 @@ PER_CLOCK = {
     **{(True, size): 128 for size in (1, 2, 4)},
     (True, 8): 64,
 }
-EFFICIENCY = {"wgmma": 1.0, "mma": 0.6, FMA: 0.75}
-SCATTERED = 2  # times as long, where threads store their sums by themselves
+EFFICIENCY = {BULK: 1.0, CP_ASYNC: 0.7, "mma": 0.6, FMA: 0.75}
+#: of a kernel more, and what moves in a clock where operands are written first
+LAUNCH_CLOCKS, MOVED_BYTES_PER_CLOCK = 2000, 1400

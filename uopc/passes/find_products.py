@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from uopc.errors import UsageError
-from uopc.layouts import K_MAJOR, MN_MAJOR
 from uopc.passes.share import is_report
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort
-from uopc.uop.ops import AxisType, Combine, Ops, RangeArg
+from uopc.uop.node import UOp, prod, toposort
+from uopc.uop.ops import Combine, Ops
 
 Ranges = tuple[UOp, ...]
 
@@ -71,47 +70,6 @@ def find_product(root: UOp) -> Product:
     if any(is_report(e) or frozenset(e.src[1:]) != axes for e in root.src):
         raise _no_product("it stores along other axes than its operands have")
     return Product(total, a, b, *(_in_order(x) for x in (both - k, mine, other, k)))
-
-
-@dataclass(frozen=True)
-class Lies:
-    """How an operand lies in memory.
-
-    strides: elements from one batch, row (of m or n) and k to the next, where it is a view of a
-    parameter that walks them so; major: K_MAJOR or MN_MAJOR where it is contiguous along k or its
-    rows; even: elements that its place is always a multiple of, one away from the contiguous side.
-    """
-
-    strides: tuple[int, int, int] | None
-    major: str
-    even: int
-
-    def takes(self, copied_bytes: int, itemsize: int) -> bool:
-        """Can copies of so many bytes bring it?"""
-        return bool(self.major) and self.even * itemsize % copied_bytes == 0
-
-
-def lies(product: Product, operand: UOp, own: Ranges) -> Lies:
-    """Of a or b (or what it is a CAST of), whose rows are m or n."""
-    first = 1 + max(r.arg.axis for r in toposort(product.total) if r.op is Ops.RANGE)
-    batches, _, _, depth = product.sizes
-    sizes = (batches, prod(r.arg.size for r in own), depth)
-    z, r, c = (
-        UOp(Ops.RANGE, (), RangeArg(first + n, size, AxisType.LOOP)) for n, size in enumerate(sizes)
-    )
-    if operand.op is not Ops.LOAD or memory(operand.src[0]).op is not Ops.BUFFER:
-        return Lies(None, "", 1)
-    table = {**places(product.batch, z), **places(own, r), **places(product.k, c)}
-    offset = ix.substitute(operand, table).src[0].src[1]
-    major = next(
-        (m for m, x in ((K_MAJOR, c), (MN_MAJOR, r)) if ix.coefficient(offset, x) == 1), ""
-    )
-    rest = ix.substitute(offset, {c if major == K_MAJOR else r: ix.ZERO})
-    even = next((n for n in (16, 8, 4, 2) if ix.divides(n, rest)), 1)
-    terms, _ = ix.affine(offset)
-    plain = len(operand.src) == 1 and set(terms) <= {z, r, c}
-    strides = tuple([terms.get(x, 0) for x in (z, r, c)]) if plain else None
-    return Lies(strides, major, even)  # type: ignore[arg-type]  # three of them
 
 
 def places(ranges: Ranges, position: UOp) -> dict[UOp, UOp]:

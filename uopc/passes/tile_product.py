@@ -32,10 +32,10 @@ from uopc.layouts import (
 )
 from uopc.layouts.fragment import REGISTER, THREAD, Digit
 from uopc.passes.find_products import Product, Ranges, find_product, places
+from uopc.passes.operands import contiguous_along, is_view, is_zero, narrow
 from uopc.plan import BULK, CP_ASYNC, Plan
 from uopc.symbolic import index as ix
-from uopc.uop.facts import free
-from uopc.uop.node import UOp, derive, inherit, memory, toposort
+from uopc.uop.node import UOp, derive, inherit, toposort
 from uopc.uop.ops import AxisType, Engine, LaunchArg, Ops, RangeArg, StageArg, TensorMapArg
 
 WIDEST_BYTES = 16
@@ -234,7 +234,7 @@ class _Tiling:
         along = contiguous_along(value, r, c)
         form = form_of_tile(rows, plan.block_k, value.dtype, of, along)
         engine, box = None, None
-        if plan.copy == BULK and _is_view(plain):
+        if plan.copy == BULK and is_view(plain):
             limits = _limits(plain.src[1:], (x, size), (z, self.depth))
             if limits is not None:
                 batch = self._range(self.product.sizes[0], AxisType.LOOP)
@@ -243,7 +243,7 @@ class _Tiling:
                 box = _box(offset, batch, r, c, form, (self.product.sizes[0], *limits))
         if box is not None:
             engine = Engine.BULK
-        elif (plan.copy == CP_ASYNC or plan.inline) and _is_view(value):
+        elif (plan.copy == CP_ASYNC or plan.inline) and is_view(value):
             engine = Engine.CP_ASYNC
         return _Staged(name, value, r, c, form, plan.depth, engine, box)
 
@@ -302,35 +302,6 @@ def _check_room(plan: Plan, a: int, b: int, sum_bytes: int) -> None:
         )
 
 
-def narrow(operand: UOp, of: Operand | None) -> UOp:
-    """The operand in the dtype that an atom takes, for FMA as it is.
-
-    Raises UsageError where that would change it.
-    """
-    if of is None or operand.dtype is of.dtype:
-        return _padded(operand)
-    if operand.op is Ops.CAST and operand.src[0].dtype is of.dtype:
-        return _padded(operand.src[0])
-    raise UsageError(
-        f"Opts.plan: the atom multiplies {of.dtype}, an operand is {operand.dtype}. Choose an atom "
-        "for that, or cast the operand"
-    )
-
-
-def _padded(value: UOp) -> UOp:
-    """A LOAD in place of a choice between it and 0, where its own gate makes that choice too."""
-    if value.op is not Ops.WHERE or not _is_zero(value.src[2]):
-        return value
-    gate, load, _ = value.src
-    if not _is_view(load) or len(load.src) == 1 or not _is_zero(load.src[2]):
-        return value
-    return load if set(ix.conjuncts(gate)) <= set(ix.conjuncts(load.src[1])) else value
-
-
-def _is_zero(u: UOp) -> bool:
-    return u.op is Ops.CONST and not u.arg.bits
-
-
 def gated(load: UOp, inside: UOp) -> UOp:
     """A LOAD under one more gate; 0 outside."""
     if inside is ix.TRUE:
@@ -349,7 +320,7 @@ def zero_outside(value: UOp, inside: UOp) -> UOp:
         new = u if src == u.src else ix.remake(u, src)
         memo[u] = gated(new, inside) if u.op is Ops.LOAD else new
     new = memo[value]
-    if _is_view(new) and _is_zero(new.src[2]):
+    if is_view(new) and is_zero(new.src[2]):
         return new
     return inherit(UOp(Ops.WHERE, (inside, new, UOp.const(0, new.dtype))), value)
 
@@ -360,7 +331,7 @@ def _limits(
     """How long an access is along two positions of these sizes, where its gate (and what a LOAD
     gives elsewhere, which is to be 0) are nothing but limits of them."""
     gates = ix.conjuncts(guard[0]) if guard else []
-    if not all(map(_is_zero, guard[1:])):
+    if not all(map(is_zero, guard[1:])):
         return None
     limits = [[g for g in gates if g is _limit(at, g)] for at, _ in (x, z)]
     if len(limits[0]) + len(limits[1]) < len(gates):
@@ -400,38 +371,10 @@ def _box(
     return TensorMapArg(tuple(shape), tuple(outer), tuple(box), tile.swizzle)
 
 
-def _is_view(value: UOp) -> bool:
-    """Is it an element of a parameter, as it lies in memory?"""
-    return value.op is Ops.LOAD and memory(value.src[0]).op is Ops.BUFFER
-
-
-def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
-    """Along which side of its tile an operand lies element by element in memory."""
-    offsets = [u.src[0].src[1] for u in toposort(value) if u.op is Ops.LOAD]
-    down, across = (sum(runs(x, side, 2) for x in offsets) for side in (r, c))
-    return MN_MAJOR if down > across else K_MAJOR
-
-
 def turns_by_copies(rows: int, k: int, element_bytes: int) -> bool:
     """Can copies of single elements turn a tile whose lines lie along k, each lane another bank?
     Lanes have 8 elements along k, and 4 lines (`fill`)."""
     return element_bytes in (4, 8) and not (rows * element_bytes % LINE_BYTES or k % 8)
-
-
-def neighbours(u: UOp, along: UOp, width: int) -> list[UOp]:
-    """What depends on a range, at each element of a vector of `width` of its elements."""
-    a: RangeArg = along.arg
-    vector = UOp(Ops.RANGE, (), RangeArg(a.axis, -(-a.size // width), a.kind, a.digit))
-    first = ix.scale(vector, width)
-    return [ix.substitute(u, {along: ix.add(first, ix.index(e))}) for e in range(width)]
-
-
-def runs(offset: UOp, along: UOp, width: int) -> bool:
-    """Are the elements of a vector along a range neighbours in memory?"""
-    if along.op is not Ops.RANGE or along not in free(offset):
-        return False
-    first, *others = neighbours(offset, along, width)
-    return all(ix.sub(x, first) is ix.index(e) for e, x in enumerate(others, 1))
 
 
 def form_of_tile(rows: int, k: int, dtype: DType, of: Operand | None, along: str) -> OperandTile:

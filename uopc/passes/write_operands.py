@@ -21,14 +21,9 @@ from dataclasses import dataclass
 
 from uopc.layouts import K_MAJOR
 from uopc.passes.find_products import Product, Ranges, find_product, places
+from uopc.passes.operands import contiguous_along, narrow
 from uopc.passes.share import share
-from uopc.passes.tile_product import (
-    contiguous_along,
-    form_of_tile,
-    gated,
-    narrow,
-    zero_outside,
-)
+from uopc.passes.tile_product import form_of_tile, gated, zero_outside
 from uopc.plan import OPERANDS, Plan
 from uopc.symbolic import index as ix
 from uopc.uop.node import UOp, derive, inherit, prod, toposort

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.layouts import K_MAJOR, OperandTile
+from uopc.passes.operands import contiguous_along, neighbours, runs
 from uopc.passes.pipeline.writer import Writer, coordinates, form_of, place_in_tile
-from uopc.passes.tile_product import (
-    contiguous_along,
-    neighbours,
-    runs,
-    turns_by_copies,
-    zero_outside,
-)
+from uopc.passes.tile_product import turns_by_copies, zero_outside
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
