@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ class Plan:
         and views that TMA cannot bring come by cp.async.
     group: rows of tiles that follow each other before the next column, so that they share what L2
         holds.
+    rows: of a tile along each axis of m, block_m of them in all, where m has several: a box of an
+        image.  (): along all of them as if they were one.
     blocks: of the grid, which go on with further tiles; 0: one block for each tile.  With
         copy="bulk" and tensor cores alone.
     store: how D leaves: by "registers", each thread its sums, or by "bulk", tensor copies out of
@@ -91,6 +94,7 @@ class Plan:
     warps_k: int = 1
     unroll_k: int = 0
     blocks_per_sm: int = 0
+    rows: tuple[int, ...] = ()
     written: tuple[str, ...] = ()
     major: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
@@ -98,6 +102,7 @@ class Plan:
         pairs = self.major.items() if isinstance(self.major, Mapping) else self.major
         object.__setattr__(self, "major", tuple(sorted((name, along) for name, along in pairs)))
         object.__setattr__(self, "written", tuple(sorted(self.written)))
+        object.__setattr__(self, "rows", tuple(self.rows))
         if fault := self._fault():
             raise UsageError(f"{self}: {fault}")
 
@@ -106,6 +111,8 @@ class Plan:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 return f"{name} is {getattr(self, name)}; it is at least {least}"
+        if self.rows and math.prod(self.rows) != self.block_m:
+            return f"rows are {self.rows}; their product is block_m, {self.block_m}"
         if self.copy not in COPIES:
             return f"copy is {self.copy!r}; there are {', '.join(map(repr, COPIES))}"
         if self.store not in STORES:

@@ -5,15 +5,16 @@ Shared by those that stage operands, write them first, and choose how.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from uopc.errors import UsageError
-from uopc.layouts import K_MAJOR, MN_MAJOR, Operand
+from uopc.layouts import K_MAJOR, MN_MAJOR, Operand, tma_fault
 from uopc.passes.find_products import Product, Ranges, places
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, memory, prod, toposort
-from uopc.uop.ops import AxisType, Ops, RangeArg
+from uopc.uop.ops import AxisType, Ops, RangeArg, TensorMapArg
 
 
 def narrow(operand: UOp, of: Operand | None) -> UOp:
@@ -114,3 +115,83 @@ def lies(product: Product, operand: UOp, own: Ranges) -> Lies:
     plain = len(operand.src) == 1 and set(terms) <= {z, r, c}
     strides = tuple([terms.get(x, 0) for x in (z, r, c)]) if plain else None
     return Lies(strides, major, even)  # type: ignore[arg-type]  # three of them
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What tensor copies see of an access: axes of memory, outermost first, along each of which
+    ranges, and what origin has for it, add up to a coordinate."""
+
+    map: TensorMapArg
+    axes: tuple[Ranges, ...]
+    origin: tuple[int, ...]
+
+    def has_in_order(self, ranges: Ranges) -> bool:
+        """Do these stand in axes one after the other, of which the last is the innermost, or just
+        outside of it?"""
+        at = [next((n for n, axis in enumerate(self.axes) if r in axis), -1) for r in ranges]
+        last = len(self.axes) - 1
+        return at == list(range(at[0], at[0] + len(at))) and at[-1] in (last, last - 1)
+
+
+def folded_map(access: UOp, cut: Mapping[UOp, int], swizzle: int) -> Folded | None:
+    """The view of memory of which boxes, `cut` elements along each range, are what a LOAD or STORE
+    touches; its gate has to be that it stays inside of each axis.  None where it is no such view.
+
+    An image under a window: rows y and window ky make one axis of memory, y + ky - 1.
+    """
+    item = access.src[0].dtype.itemsize
+    others = access.src[1:] if access.op is Ops.LOAD else access.src[2:]
+    gates = ix.conjuncts(others[0]) if others else []
+    terms, constant = ix.affine(access.src[0].src[1])
+    if not set(terms) <= set(cut) or not all(map(is_zero, others[1:])):
+        return None
+    by_stride: dict[int, list[UOp]] = {}
+    for r, stride in terms.items():
+        by_stride.setdefault(stride, []).append(r)
+    strides = sorted(by_stride, reverse=True)
+    axes = [tuple(by_stride[s]) for s in strides]
+    limits = [_limits_of(axis, [g for g in gates if free(g) <= set(axis)]) for axis in axes]
+    counted = sum(free(g) <= set(axis) for g in gates for axis in axes)
+    found = [x for x in limits if x is not None]
+    if strides[-1] != 1 or counted < len(gates) or len(found) < len(limits):
+        return None
+    origin, shape = ([x[n] for x in found] for n in (0, 1))
+    if sum(x * s for x, s in zip(origin, strides, strict=True)) != constant:
+        return None
+    if any(sum(cut[r] > 1 for r in axis) > 1 for axis in axes):
+        return None
+    box = [prod(cut[r] for r in axis) for axis in axes]
+    if tma_fault(shape, strides[:-1], box, item, swizzle):
+        return None
+    sizes = (tuple(shape), tuple(strides[:-1]), tuple(box))
+    return Folded(TensorMapArg(*sizes, swizzle), tuple(axes), tuple(origin))
+
+
+def _limits_of(axis: Ranges, gates: list[UOp]) -> tuple[int, int] | None:
+    """(what is added to the sum of an axis' ranges, how many coordinates there are), by gates that
+    speak of nothing else."""
+    below: list[int] = []
+    lowest, whole = 0, dict.fromkeys(axis, 1)
+    for g in gates:
+        low, high = g.src if g.op is Ops.LT else (g, g)
+        at, bound = (high, low) if low.op is Ops.CONST else (low, high)
+        terms, constant = ix.affine(at) if bound.op is Ops.CONST else ({}, 0)
+        if terms != whole:
+            return None
+        if at is high:
+            lowest = max(lowest, bound.arg.bits + 1 - constant)
+        else:
+            below.append(bound.arg.bits - constant)
+    highest = min(below, default=1 + sum(r.arg.size - 1 for r in axis))
+    return -lowest, highest - lowest
+
+
+def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
+    """The coordinates of a place in memory along axes of these strides, outermost first, and a
+    contiguous one, where each is below what makes a step of the next outer one."""
+    found: list[UOp] = []
+    for stride in strides:
+        found.append(ix.div(offset, stride))
+        offset = ix.mod(offset, stride)
+    return [*found, offset]

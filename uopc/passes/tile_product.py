@@ -32,10 +32,17 @@ from uopc.layouts import (
 )
 from uopc.layouts.fragment import REGISTER, THREAD, Digit
 from uopc.passes.find_products import Product, Ranges, find_product, places
-from uopc.passes.operands import contiguous_along, is_view, is_zero, narrow
+from uopc.passes.operands import (
+    Folded,
+    contiguous_along,
+    folded_map,
+    is_view,
+    is_zero,
+    narrow,
+)
 from uopc.plan import BULK, CP_ASYNC, Plan
 from uopc.symbolic import index as ix
-from uopc.uop.node import UOp, derive, inherit, toposort
+from uopc.uop.node import UOp, derive, inherit, prod, toposort
 from uopc.uop.ops import AxisType, Engine, LaunchArg, Ops, RangeArg, StageArg, TensorMapArg
 
 WIDEST_BYTES = 16
@@ -59,12 +66,10 @@ class _Tiling:
         self.root, self.product, self.plan = root, product, plan
         self._axes: Iterator[int] = itertools.count()
         batches, self.rows, self.columns, self.depth = product.sizes
-        tiles_m, tiles_n, tiles_k = (
-            -(-size // block)
-            for size, block in zip(
-                product.sizes[1:], (plan.block_m, plan.block_n, plan.block_k), strict=True
-            )
-        )
+        self.m = _Side(product.m, plan.rows or (plan.block_m,))
+        self.n = _Side(product.n, (plan.block_n,))
+        tiles_m, tiles_n = prod(self.m.tiles), prod(self.n.tiles)
+        tiles_k = -(-self.depth // plan.block_k)
         tiles = tiles_m * tiles_n
         if plan.blocks:
             whole = self._range(batches * tiles, AxisType.GLOBAL, "g")
@@ -84,9 +89,7 @@ class _Tiling:
         self.member = ix.add(ix.scale(warp, WARP), lane)
         steps = -(-tiles_k // plan.splits)
         self.step = self._range(steps, AxisType.REDUCE, "k")
-        block_m, block_n = _raster(self.tile, tiles_m, tiles_n, plan.group)
-        self.first_row = ix.scale(block_m, plan.block_m)
-        self.first_column = ix.scale(block_n, plan.block_n)
+        self.tile_m, self.tile_n = _raster(self.tile, tiles_m, tiles_n, plan.group)
         self.group_row = ix.scale(ix.div(self.group, plan.warps_n), plan.warp_m)
         self.group_column = ix.scale(ix.mod(self.group, plan.warps_n), plan.warp_n)
         registers = {d for d in (*plan.held.row, *plan.held.column) if d.of == REGISTER}
@@ -108,13 +111,10 @@ class _Tiling:
         product, plan = self.product, self.plan
         row = ix.add(self.group_row, self._held(plan.held.row))
         column = ix.add(self.group_column, self._held(plan.held.column))
-        x, y = ix.add(self.first_row, row), ix.add(self.first_column, column)
-        at = {
-            **places(product.batch, self.batch),
-            **places(product.m, x),
-            **places(product.n, y),
-        }
-        inside = ix.conj(ix.below(x, self.rows), ix.below(y, self.columns))
+        at_row, row_inside = self.m.at(self.tile_m, row)
+        at_column, column_inside = self.n.at(self.tile_n, column)
+        at = {**places(product.batch, self.batch), **at_row, **at_column}
+        inside = ix.conj(row_inside, column_inside)
         memo: dict[UOp, UOp] = {**at, product.total: self._sum(row, column)}
         closed = (*self.blocks, *self.threads, *self.digits.values())
         closed = tuple(r for r in closed if r.op is Ops.RANGE)
@@ -142,7 +142,7 @@ class _Tiling:
     def _stored(self, store: UOp, value: UOp, row: UOp, column: UOp) -> UOp:
         """The value that is stored, or the STAGE out of which tensor copies bring it, chunks of 64
         rows by a slab."""
-        atom, plan, product = self.plan.tensor_core, self.plan, self.product
+        atom, plan = self.plan.tensor_core, self.plan
         if plan.store != BULK or value.dtype.itemsize != 2:
             return value
         if atom is None or atom.engine != "wgmma":
@@ -151,6 +151,27 @@ class _Tiling:
         if not slab:
             return value
         form = OperandTile(SharedTile(atom.m, slab, 2, swizzle=2 * slab), K_MAJOR)
+        box = self._box_of_result(store, form)
+        if box is None:
+            return value
+        name = f"d{store.src[0].src[0].arg.slot}_"
+        ring = (name, form, STORED_AT_ONCE, Engine.BULK, box)
+        arg = StageArg(AddrSpace.SHARED, form.tile.size, True, 1, *ring)
+        at = ix.flat(((row, plan.block_m), (column, plan.block_n)))
+        return UOp(Ops.STAGE, (value, at, at, ix.TRUE), arg)
+
+    def _box_of_result(self, store: UOp, form: OperandTile) -> TensorMapArg | None:
+        """What a tensor copy writes of D: a chunk of rows by a slab of columns."""
+        product = self.product
+        if len(self.m.rows) > 1:
+            rows = _chunk(self.m.rows, form.rows)
+            if rows is None or len(store.src) > 2 or len(product.n) > 1:
+                return None
+            cut = dict.fromkeys(product.batch, 1) | dict(zip(product.m, rows, strict=True))
+            folded = folded_map(store, cut | {product.n[0]: form.k}, form.tile.swizzle)
+            if folded is None or not folded.has_in_order((*product.m, product.n[0])):
+                return None
+            return None if any(folded.origin) else folded.map
         z, r, c = (self._range(n, AxisType.LOOP) for n in product.sizes[:3])
         table = {
             **places(product.batch, z),
@@ -160,16 +181,9 @@ class _Tiling:
         gate = tuple(ix.substitute(g, table) for g in store.src[2:])
         limits = _limits(gate, (r, self.rows), (c, self.columns))
         if limits is None:
-            return value
+            return None
         offset = ix.substitute(store.src[0].src[1], table)
-        box = _box(offset, z, r, c, form, (product.sizes[0], *limits))
-        if box is None:
-            return value
-        name = f"d{store.src[0].src[0].arg.slot}_"
-        ring = (name, form, STORED_AT_ONCE, Engine.BULK, box)
-        arg = StageArg(AddrSpace.SHARED, form.tile.size, True, 1, *ring)
-        at = ix.flat(((row, plan.block_m), (column, plan.block_n)))
-        return UOp(Ops.STAGE, (value, at, at, ix.TRUE), arg)
+        return _box(offset, z, r, c, form, (product.sizes[0], *limits))
 
     def _held(self, digits: tuple[Digit, ...]) -> UOp:
         """One coordinate of the sums that a lane holds."""
@@ -184,8 +198,8 @@ class _Tiling:
         plan, product = self.plan, self.product
         atom = plan.tensor_core
         inner = self._range(plan.slice_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
-        a = self._stage("a", product.a, product.m, self.first_row, self.rows)
-        b = self._stage("b", product.b, product.n, self.first_column, self.columns)
+        a = self._stage("a", product.a, self.m, self.tile_m)
+        b = self._stage("b", product.b, self.n, self.tile_n)
         if atom is None:
             k = ix.add(ix.scale(self.slice, plan.slice_k), inner)
             value = a.read(row, k) * b.read(column, k)
@@ -217,35 +231,64 @@ class _Tiling:
         return at
 
     # ---- operands
-    def _stage(self, name: str, operand: UOp, own: Ranges, first: UOp, size: int) -> _Staged:
+    def _stage(self, name: str, operand: UOp, side: _Side, tile: UOp) -> _Staged:
         plan, of = self.plan, self.plan.reads(name)
         operand = narrow(operand, of)
         rows = plan.block_rows(name)
         r, c = (self._range(n, AxisType.LOOP, "k") for n in (rows, plan.block_k))
-        x, z = ix.add(first, r), ix.add(ix.scale(self.tile_of_k, plan.block_k), c)
-        inside = ix.conj(ix.below(x, size), ix.below(z, self.depth))
-        table = {
-            **places(self.product.batch, self.batch),
-            **places(own, x),
-            **places(self.product.k, z),
-        }
+        z = ix.add(ix.scale(self.tile_of_k, plan.block_k), c)
+        at, inside = side.at(tile, r)
+        table = {**places(self.product.batch, self.batch), **at, **places(self.product.k, z)}
         plain = ix.substitute(operand, table)
-        value = zero_outside(plain, inside)
+        value = zero_outside(plain, ix.conj(inside, ix.below(z, self.depth)))
         along = contiguous_along(value, r, c)
         form = form_of_tile(rows, plan.block_k, value.dtype, of, along)
         engine, box = None, None
+        origin: tuple[int, ...] = ()
         if plan.copy == BULK and is_view(plain):
-            limits = _limits(plain.src[1:], (x, size), (z, self.depth))
-            if limits is not None:
-                batch = self._range(self.product.sizes[0], AxisType.LOOP)
-                whole = {**table, **places(self.product.batch, batch)}
-                offset = ix.substitute(operand, whole).src[0].src[1]
-                box = _box(offset, batch, r, c, form, (self.product.sizes[0], *limits))
+            if len(side.rows) > 1:
+                folded = self._folded_box(operand, side, form)
+                if folded is not None:
+                    box, origin = folded.map, folded.origin
+            else:
+                box = self._plain_box(operand, plain, table, side, form, r, c, z)
         if box is not None:
             engine = Engine.BULK
         elif (plan.copy == CP_ASYNC or plan.inline) and is_view(value):
             engine = Engine.CP_ASYNC
-        return _Staged(name, value, r, c, form, plan.depth, engine, box)
+        return _Staged(name, value, r, c, form, plan.depth, engine, box, origin)
+
+    def _plain_box(
+        self,
+        operand: UOp,
+        plain: UOp,
+        table: dict[UOp, UOp],
+        side: _Side,
+        form: OperandTile,
+        r: UOp,
+        c: UOp,
+        z: UOp,
+    ) -> TensorMapArg | None:
+        """Of rows by k: both are one axis in memory."""
+        (size,) = side.sizes
+        x = ix.add(ix.scale(self.tile_m if side is self.m else self.tile_n, side.rows[0]), r)
+        limits = _limits(plain.src[1:], (x, size), (z, self.depth))
+        if limits is None:
+            return None
+        batch = self._range(self.product.sizes[0], AxisType.LOOP)
+        whole = {**table, **places(self.product.batch, batch)}
+        offset = ix.substitute(operand, whole).src[0].src[1]
+        return _box(offset, batch, r, c, form, (self.product.sizes[0], *limits))
+
+    def _folded_box(self, operand: UOp, side: _Side, form: OperandTile) -> Folded | None:
+        """Of several axes of rows, and one of those of k: an image under a kernel's window."""
+        product, plan = self.product, self.plan
+        if form.major != K_MAJOR or product.k[-1].arg.size % plan.block_k:
+            return None
+        cut = dict.fromkeys((*product.batch, *product.k), 1) | side.cut
+        cut[product.k[-1]] = form.tile.slab_columns
+        folded = folded_map(operand, cut, form.tile.swizzle)
+        return folded if folded is not None and folded.has_in_order(side.ranges) else None
 
 
 @dataclass(frozen=True)
@@ -260,6 +303,7 @@ class _Staged:
     depth: int
     engine: Engine | None
     box: TensorMapArg | None
+    origin: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
@@ -270,13 +314,50 @@ class _Staged:
         """The STAGE as it is read at (row, k)."""
         form = self.form
         size = form.tile.size
-        ring = (self.name, form, self.depth, self.engine, self.box)
+        ring = (self.name, form, self.depth, self.engine, self.box, self.origin)
         arg = StageArg(AddrSpace.SHARED, size, True, 1, *ring)
         write, read = (
             ix.flat(((i, form.rows), (j, form.k))) for i, j in ((self.r, self.c), (row, k))
         )
         ranges = tuple(r for r in (self.r, self.c) if r.op is Ops.RANGE)
         return UOp(Ops.STAGE, (self.value, write, read, ix.TRUE, *ranges), arg)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Rows, or columns, of D: their ranges, and rows of a tile along each of them, or along all of
+    them as one axis."""
+
+    ranges: Ranges
+    rows: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements along what tiles cut."""
+        each = tuple(r.arg.size for r in self.ranges)
+        return each if len(self.rows) > 1 else (prod(each),)
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        return tuple(-(-n // rows) for n, rows in zip(self.sizes, self.rows, strict=True))
+
+    @property
+    def cut(self) -> dict[UOp, int]:
+        """Rows of a tile along each range."""
+        return dict(zip(self.ranges, self.rows, strict=True))
+
+    def at(self, tile: UOp, row: UOp) -> tuple[dict[UOp, UOp], UOp]:
+        """(each range's place, whether that is inside) of a row of a tile."""
+        where = [
+            ix.add(ix.scale(t, rows), r)
+            for t, rows, r in zip(
+                ix.digits(tile, self.tiles), self.rows, ix.digits(row, self.rows), strict=True
+            )
+        ]
+        inside = ix.conj(*(ix.below(x, n) for x, n in zip(where, self.sizes, strict=True)))
+        if len(self.rows) > 1:
+            return dict(zip(self.ranges, where, strict=True)), inside
+        return places(self.ranges, where[0]), inside
 
 
 def _raster(tile: UOp, rows: int, columns: int, group: int) -> tuple[UOp, UOp]:
@@ -369,6 +450,17 @@ def _box(
     if inner != 1 or tma_fault(shape, outer, box, item, tile.swizzle):
         return None
     return TensorMapArg(tuple(shape), tuple(outer), tuple(box), tile.swizzle)
+
+
+def _chunk(rows: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+    """A box of `count` rows that follow each other in a tile's; None where they are no box."""
+    found: list[int] = []
+    for n in reversed(rows):
+        found.append(min(n, count))
+        if count % found[-1] or n % found[-1]:
+            return None
+        count //= found[-1]
+    return tuple(reversed(found)) if count == 1 else None
 
 
 def turns_by_copies(rows: int, k: int, element_bytes: int) -> bool:

@@ -301,7 +301,8 @@ class StageArg:
     Of an operand of a product (`passes/tile_product.py`): name, for reading; layout: where its
     elements lie, and then write and read are places in rows x k, row-major; depth: tiles that are
     there at once; engine: what copies it, None for loads and stores; box: the view of memory that
-    BULK copies take, of which one copy moves a slab of the layout.
+    BULK copies take, of which one copy moves a slab of the layout; origin: what of a copy's
+    coordinates is constant, where that is not 0 everywhere.
     """
 
     space: AddrSpace
@@ -313,6 +314,7 @@ class StageArg:
     depth: int = 1
     engine: Engine | None = None
     box: TensorMapArg | None = None
+    origin: tuple[int, ...] = ()
 
 
 ALL_LANES = 0xFFFFFFFF

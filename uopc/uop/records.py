@@ -248,6 +248,7 @@ def _parse_reduce(text: str) -> ReduceArg:
 
 _OF_OPERAND = ("name", "tile", "bytes", "swizzle", "pad", "slab", "major", "depth", "engine")
 _OF_BOX = ("shape", "strides", "box")
+_ORIGIN = "origin"
 
 
 def _stage_text(a: StageArg) -> str:
@@ -265,7 +266,8 @@ def _stage_text(a: StageArg) -> str:
     if a.box is None:
         return text
     box = dataclasses.replace(a.box, swizzle=0)  # the tile's
-    return f"{text} {_map_text(box)}"
+    origin = f" origin={','.join(map(str, a.origin))}" if a.origin else ""
+    return f"{text} {_map_text(box)}{origin}"
 
 
 def _parse_stage(text: str) -> StageArg:
@@ -275,7 +277,7 @@ def _parse_stage(text: str) -> StageArg:
     stage = StageArg(AddrSpace[read[1]], int(read[2]), bool(read[3]), int(read[4] or 1))
     if read[5] is None:
         return stage
-    given = dict(_fields(read[5], (*_OF_OPERAND, *_OF_BOX)))
+    given = dict(_fields(read[5], (*_OF_OPERAND, *_OF_BOX, _ORIGIN)))
     rows, columns = _sizes(given["tile"])
     swizzle, pad, slab = (int(given.get(name, 0)) for name in ("swizzle", "pad", "slab"))
     tile = SharedTile(rows, columns, int(given["bytes"]), swizzle, pad, slab)
@@ -287,6 +289,7 @@ def _parse_stage(text: str) -> StageArg:
         depth=int(given["depth"]),
         engine=Engine[given["engine"]] if "engine" in given else None,
         box=TensorMapArg(shape, strides, box, swizzle) if "box" in given else None,
+        origin=tuple(map(int, given[_ORIGIN].split(","))) if _ORIGIN in given else (),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.layouts import K_MAJOR, OperandTile
-from uopc.passes.operands import contiguous_along, neighbours, runs
+from uopc.passes.operands import contiguous_along, neighbours, places_along, runs
 from uopc.passes.pipeline.writer import Writer, coordinates, form_of, place_in_tile
 from uopc.passes.tile_product import turns_by_copies, zero_outside
 from uopc.passes.walk import replace
@@ -79,14 +79,39 @@ def copy_box(w: Writer, stage: UOp, slot: UOp, step: UOp, full: UOp) -> None:
     arg, tile = stage.arg, form_of(stage).tile
     r, c = coordinates(stage)
     load = stage.src[0]
-    now = {x: y for x, y in ((r, ix.ZERO), (c, ix.ZERO), (w.step, step)) if x.op is Ops.RANGE}
-    *outer, inner = places_along(ix.substitute(load.src[0].src[1], now), arg.box.strides)
+    offset = ix.substitute(load.src[0].src[1], {x: ix.ZERO for x in (r, c) if x.op is Ops.RANGE})
+    now = {w.step: step} if w.step.op is Ops.RANGE else {}
+    *outer, inner = (ix.substitute(x, now) for x in _start_of_box(w, stage, offset))
     view = UOp(Ops.TENSORMAP, (memory(load.src[0]),), arg.box)
     first = ix.scale(slot, arg.size)
     for slab in range(tile.slabs):
         to = ix.add(first, ix.index(slab * tile.rows * tile.pitch))
         at = ix.add(inner, ix.index(slab * tile.slab_columns))
         w.c.bulk_load(w.memory[arg.name].index(to), view, full, *outer, at)
+
+
+def _start_of_box(w: Writer, stage: UOp, offset: UOp) -> list[UOp]:
+    """The coordinates of a tile's first element.
+
+    What the tile of D says of them and what the tile of k says are found apart: each alone stays
+    inside of memory, so that its coordinates are digits of its offset; their sum may be outside.
+    """
+    arg, strides = stage.arg, stage.arg.box.strides
+    of_k = {x: ix.ZERO for x in (w.step, w.part) if x.op is Ops.RANGE}
+    of_d = {x: ix.ZERO for x in free(offset) if x not in of_k}
+    _, constant = ix.affine(offset)
+    rest = ix.sub(offset, ix.index(constant))
+    at = places_along(ix.substitute(rest, of_k), strides)
+    along_k = ix.substitute(rest, of_d)
+    if arg.origin:
+        parts = places_along(along_k, strides)
+        return [
+            ix.add(ix.index(first), ix.add(x, y))
+            for first, x, y in zip(arg.origin, at, parts, strict=True)
+        ]
+    axis, unit = (-1, 1) if form_of(stage).major == K_MAJOR else (-2, strides[-1])
+    at[axis] = ix.add(at[axis], ix.div(along_k, unit))
+    return at
 
 
 @dataclass(frozen=True)
@@ -194,14 +219,3 @@ def _uniform(gate: UOp, along: UOp, width: int) -> bool:
     place, limit = (low, high) if high.op is Ops.CONST else (high, ix.add(low, ix.ONE))
     between = limit.op is Ops.CONST and ix.divides(width, limit)
     return between and _whole(place, along, width)
-
-
-def places_along(offset: UOp, strides: Sequence[int]) -> list[UOp]:
-    """The coordinates of a place in memory along axes of these strides, outermost first, and a
-    contiguous one."""
-    terms, constant = ix.affine(offset)
-    at = [ix.ZERO for _ in (*strides, 1)]
-    for term, c in (*terms.items(), (ix.ONE, constant)):
-        n = next((n for n, stride in enumerate(strides) if c % stride == 0), len(strides))
-        at[n] = ix.add(at[n], ix.scale(term, c // (*strides, 1)[n]))
-    return at

@@ -14,7 +14,7 @@ from uopc import layouts
 from uopc.dtype import AddrSpace, dtypes
 from uopc.layouts import WARPGROUP
 from uopc.layouts.fragment import REGISTER
-from uopc.passes.pipeline.fill import places_along
+from uopc.passes.operands import places_along
 from uopc.passes.pipeline.writer import Writer, flat, form_of
 from uopc.passes.walk import replace
 from uopc.symbolic import index as ix
@@ -131,7 +131,9 @@ def _by_boxes(w: Writer, stored: UOp) -> None:
             first = dict.fromkeys((*w.members, octet, half, v), ix.ZERO)
             inside = ix.substitute(ix.substitute(stage.src[1], now), first)
             at = _places_of_block(w, stored)
-            for n, x in zip((-2, -1), ix.digits(inside, w.plan.block), strict=True):
+            row, column = ix.digits(inside, w.plan.block)
+            rows = w.plan.rows or (w.plan.block_m,)
+            for n, x in enumerate((*ix.digits(row, rows), column), len(at) - len(rows) - 1):
                 at[n] = ix.add(at[n], x)
             c.bulk_store(view, w.memory[arg.name].index(memory_of_chunk), *at)
             c.commit(Engine.BULK)
@@ -141,7 +143,8 @@ def _places_of_block(w: Writer, stored: UOp) -> list[UOp]:
     """The coordinates of the first element of the block's tile."""
     threads = [r for r in (w.group, *w.members) if r.op is Ops.RANGE]
     offset = ix.substitute(stored.src[0].src[1], dict.fromkeys((*threads, *w.digits), ix.ZERO))
-    return places_along(offset, stored.src[1].arg.box.strides)
+    box = stored.src[1].arg.box
+    return places_along(offset, box.strides)
 
 
 def _number(digits: Sequence[UOp]) -> UOp:
