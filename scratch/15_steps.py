@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scratch.bench_matmul import DEVICE, MISSING, arguments, measure
 from tests.matmul_table import Row
 from uopc.opts import Opts
-from uopc.plan import BULK, CP_ASYNC, FMA, Plan
+from uopc.plan import BULK, CP_ASYNC, FMA, REGISTERS, Plan
 from uopc.runtime import cuda
 from uopc.runtime.memory import gpu_of
 from uopc.runtime.timing import CUDAClock
@@ -49,10 +49,18 @@ BEST = STEPS["blocks go on"]
 
 F32: dict[str, Plan] = {
     "FMA, 128 x 128": Plan(FMA, 128, 128, 16, 2, 4, depth=3, copy=CP_ASYNC),
-    "FMA, 128 x 256": Plan(FMA, 128, 256, 16, 2, 4, depth=3, copy=CP_ASYNC),
+    "FMA, 128 x 256": Plan(FMA, 128, 256, 16, 2, 4, lanes_m=8, depth=9, copy=CP_ASYNC, group=16),
+    "FMA, 128 x 256, TMA": Plan(FMA, 128, 256, 32, 2, 4, lanes_m=8, depth=4, copy=BULK, group=16),
 }
 #: B lies along n and goes through registers: it is A of the transpose
-TF32 = Plan(*("wgmma.m64n128k8.tf32.registers", 128, 128, 32, 2, 1), depth=4, copy=BULK, swap=True)
+TF32 = Plan(
+    *("wgmma.m64n256k8.tf32.registers", 128, 256, 32, 2, 1),
+    depth=4,
+    copy=BULK,
+    group=16,
+    blocks=132,
+    swap=True,
+)
 
 
 def roles(n: int, block_m: int, block_n: int, block_k: int = 64, **rest: Any) -> Plan:
@@ -78,6 +86,7 @@ TABLE: tuple[tuple[Row, Mapping[str, Plan]], ...] = (
         square(512),
         {
             "64 x 64": roles(64, 64, 64, 128, depth=4),
+            "64 x 32": roles(32, 64, 32, 128, depth=4),
             "64 x 64, k in two parts": roles(64, 64, 64, 128, depth=4, splits=2),
         },
     ),
@@ -91,6 +100,13 @@ TABLE: tuple[tuple[Row, Mapping[str, Plan]], ...] = (
     (
         Row(4096, 4096, 64, "bf16"),
         {"128 x 256, blocks go on": replace(BEST, depth=3, group=4)},
+    ),
+    (
+        Row(4097, 4099, 1023, "bf16"),
+        {
+            "mma.sync, elements": replace(STEPS["mma.sync, cp.async"], depth=4),
+            "written first, wgmma, TMA": replace(BEST, store=REGISTERS, written=("a", "b")),
+        },
     ),
     (Row(64, 256, 784, "bf16"), {"64 x 16": roles(16, 64, 16, depth=8)}),
 )
@@ -119,11 +135,10 @@ def timed(torch: Any, quick: bool) -> int:
         print(HEAD, flush=True)
         for row, plans in TABLE:
             opts = {name: Opts(gpu=True, plan=plan) for name, plan in plans.items()}
-            found = {m.plan: m for m in measure(torch, clock, row, opts, options)}
+            found = measure(torch, clock, row, opts, options)
             print(title(row, next((m.cublas_us for m in found.values()), 0.0)))
-            for name, plan in plans.items():
-                m = found.get(str(plan))
-                if m is None:
+            for name in plans:
+                if (m := found.get(name)) is None:
                     failed += 1
                     print(line(name, "FAILED", "", "", ""))
                     continue
