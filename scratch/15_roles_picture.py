@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 TARGET = Path(__file__).resolve().parents[1] / "book" / "pictures" / "roles.svg"
 TILES, DEPTH = 8, 3
@@ -13,8 +13,7 @@ INK, PAPER = "#1c2733", "#ffffff"
 COLOURS = ("#2f7fc4", "#3f9d52", "#c4762f")  # of the places
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """Of a tile: asked for, there (full), used from, given back (empty)."""
 
     asked: int
