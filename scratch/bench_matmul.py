@@ -165,8 +165,8 @@ def peers_of(torch: Any, row: Row, inputs: Sequence[Any]) -> dict[str, Callable[
 
 def measure(
     torch: Any, clock: CUDAClock, row: Row, tried: dict[str, Opts], options: argparse.Namespace
-) -> list[Measured]:
-    """The row with the automatic choice, or each of those that are to be tried."""
+) -> dict[str, Measured]:
+    """The row with the automatic choice, or each of those that are to be tried, by their names."""
     torch.backends.cuda.matmul.allow_tf32 = row.type == "tf32"
     buffers, inputs = filled(torch, row)
     ready: dict[str, Ready] = {}
@@ -191,7 +191,9 @@ def measure(
     times = time_candidates({**ready, **peers}, clock, samples=samples, idle_s=idle, warm=2)
     for name, why in failed.items():
         print(f"{row.name:34} {name} FAILED {why}"[:600], flush=True)
-    return [of(row, r, times, errors[name], name, list(peers), tried) for name, r in ready.items()]
+    return {
+        name: of(row, r, times, errors[name], name, list(peers), tried) for name, r in ready.items()
+    }
 
 
 def of(
@@ -277,7 +279,7 @@ def with_torch(rows: Sequence[Row], options: argparse.Namespace, say: Output) ->
         say(HEAD)
         for row, tried in with_candidates(rows, options):
             try:
-                for m in measure(torch, clock, row, tried, options):
+                for m in measure(torch, clock, row, tried, options).values():
                     done.append(m)
                     beside = "  ".join(f"{p} {us:.1f}" for p, us in m.peers.items())
                     say(line(m) + (f"  ({beside})" if len(m.peers) > 1 else ""))
