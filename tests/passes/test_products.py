@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hypothesis import given
 import uopc
 from tests.helpers import assert_same
 from tests.kernels import indexed, param
+from tests.matmul_table import Row
 from uopc import layouts
 from uopc.dtype import DType, dtypes
 from uopc.errors import TargetError, UsageError
@@ -24,7 +26,7 @@ from uopc.passes.tile_product import tile_product
 from uopc.pipeline import compile_kernel, launch_dims
 from uopc.plan import BULK, CP_ASYNC, FMA, REGISTERS, Plan
 from uopc.runtime import cuda
-from uopc.uop.node import UOp, buffer, toposort
+from uopc.uop.node import UOp, buffer, memory, toposort
 from uopc.uop.numbers import Array
 from uopc.uop.ops import Engine, Ops
 from uopc.uop.oracle import evaluate
@@ -152,6 +154,53 @@ def test_batches_and_what_stands_around_a_result_that_leaves_by_tensor_copies() 
     rows = param(3, z, m, dtype=dtypes.bf16).reshape((z, m, 1)).expand((z, m, n)).cast(dtypes.f32)
     for name in ("two chunks", "several atoms"):
         gives_its_numbers((total * rows + bias).maximum(0.0).cast(dtypes.bf16), STORED[name])
+
+
+def convolution(image: tuple[int, int, int], channels: int, out: int) -> UOp:
+    """3x3, padded by 1."""
+    m = math.prod(image)
+    row = Row(m, out, 9 * channels, "bf16", around="convolution", image=image)
+    return row.body()
+
+
+FOLDED: dict[str, tuple[tuple[int, int, int], tuple[int, ...], str]] = {
+    "one image a tile": ((2, 8, 8), (1, 8, 8), REGISTERS),
+    "rows of images": ((2, 16, 8), (1, 8, 8), BULK),
+    "two images a tile": ((2, 14, 10), (2, 8, 8), BULK),
+    "what does not divide": ((3, 9, 11), (1, 8, 8), BULK),
+    "tall boxes": ((3, 9, 11), (1, 16, 8), BULK),
+    "long boxes": ((1, 5, 70), (1, 1, 64), BULK),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_boxes_of_an_image(name: str) -> None:
+    """Tensor copies bring a window's rows, with zeros around the image."""
+    image, rows, store = FOLDED[name]
+    count = math.prod(rows)
+    plan = Plan(
+        *(WGMMA, count, 64, 64, count // 64, 1),
+        depth=3,
+        copy=BULK,
+        rows=rows,
+        store=store,
+        blocks=3,
+    )
+    kernel = gives_its_numbers(convolution(image, 64, 72), plan)
+    maps = {u for u in toposort(kernel.steps[0].sink) if u.op is Ops.TENSORMAP}
+    assert len({memory(u.src[0]) for u in maps}) == 2 + (store == BULK)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FOLDED)
+def test_boxes_of_an_image_launched(name: str) -> None:
+    image, rows, store = FOLDED[name]
+    count = math.prod(rows)
+    plan = Plan(*(WGMMA, count, 64, 64, count // 64, 1), depth=3, copy=BULK, rows=rows, store=store)
+    body = convolution(image, 64, 72)
+    arrays = whole_numbers(body)
+    kernel = uopc.compile(body, Opts(gpu=True, plan=plan), "cuda")
+    assert_same(kernel(*arrays.values()), evaluate(body, arrays))
 
 
 ATOMS = [

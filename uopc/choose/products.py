@@ -8,7 +8,7 @@ the time that memory needs for everything once.  Figures behind the numbers here
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +19,11 @@ from uopc.errors import UsageError
 from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR
 from uopc.opts import Opts
 from uopc.passes.find_products import Product, find_product
-from uopc.passes.operands import Lies, lies, neighbours
+from uopc.passes.operands import Lies, folded_map, is_view, lies, neighbours, padded
 from uopc.plan import BULK, CP_ASYNC, FMA, NEIGHBOURS, REGISTERS, Plan
 from uopc.symbolic import index as ix
 from uopc.target import Target
-from uopc.uop.node import UOp
+from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 
 #: multiplications below which threads with digits of their own are as good
@@ -68,6 +68,7 @@ class _Model:
     """
 
     target: Target
+    product: Product
     sizes: tuple[int, int, int, int]
     kind: str
     itemsize: int
@@ -87,11 +88,11 @@ class _Model:
         offset, along = store.src[0].src[1], product.n[-1]
         even = next((n for n in (8, 4, 2) if ix.divides(n, neighbours(offset, along, n)[0])), 1)
         return cls(
-            *(aim.target, product.sizes, kind, a.dtype.itemsize),
+            *(aim.target, product, product.sizes, kind, a.dtype.itemsize),
             *(lies(product, a, product.m), lies(product, b, product.n)),
             store.src[1].dtype,
             even,
-            sum(x.size_bytes for x in facts.accesses),
+            _touched(facts),
         )
 
     @property
@@ -136,8 +137,29 @@ class _Model:
                 for deep in (k, 2 * k) if rows * columns <= SMALL_TILE else (k,):
                     how = dict(block_k=deep, copy=BULK, store=store, swap=swap, written=rest)
                     yield from self._rings(tile, how)
+                if "a" in rest and not swap and (boxed := self._boxes_of_rows(rows)):
+                    how = dict(block_k=k, copy=BULK, store=store, written=rest[1:], rows=boxed)
+                    yield from self._rings(tile, how)
                 if rest and self.itemsize == 2 and a.takes(16, 2) and b.takes(16, 2):
                     yield from self._rings(tile, dict(block_k=k, copy=CP_ASYNC, swap=swap))
+
+    def _boxes_of_rows(self, count: int) -> tuple[int, ...]:
+        """Rows of a tile along each axis of m such that tensor copies bring a; () where they
+        cannot.  Those with the fewest rows outside of the axes, then the longest inside."""
+        sizes = [r.arg.size for r in self.product.m]
+        if len(sizes) < 2 or self.product.k[-1].arg.size * self.itemsize % LINE_BYTES:
+            return ()
+        ways: list[tuple[int, ...]] = [()]
+        for _ in sizes:
+            left = [(w, count // math.prod(w)) for w in ways]
+            ways = [(*w, n) for w, most in left for n in _divisors(most)]
+        whole = [w for w in ways if math.prod(w) == count]
+        best = min(whole, key=lambda w: (_padding(sizes, w), [-n for n in reversed(w)]))
+        cut = dict(zip(self.product.m, best, strict=True))
+        cut |= dict.fromkeys((*self.product.batch, *self.product.k), 1)
+        cut[self.product.k[-1]] = LINE_BYTES // self.itemsize
+        a = padded(narrowest(self.product.a))
+        return best if is_view(a) and folded_map(a, cut, LINE_BYTES) is not None else ()
 
     def _by_mma(self) -> Iterator[Plan]:
         alike = [
@@ -193,7 +215,11 @@ class _Model:
         """Tiles of D along both sides."""
         _, m, n, _ = self.sizes
         m, n = (n, m) if plan.swap else (m, n)
-        return -(-m // plan.block_m), -(-n // plan.block_n)
+        down = -(-m // plan.block_m)
+        if plan.rows:
+            each = (r.arg.size for r in self.product.m)
+            down = math.prod(-(-size // rows) for size, rows in zip(each, plan.rows, strict=True))
+        return down, -(-n // plan.block_n)
 
     def _tiles(self, plan: Plan) -> int:
         return self.sizes[0] * math.prod(self._padded(plan))
@@ -242,6 +268,29 @@ class _Model:
         rows = dict(zip("ab", (n, m) if plan.swap else (m, n), strict=True))
         moved = sum(2 * batch * rows[name] * k * self.itemsize for name in plan.written)
         return len(plan.written) * LAUNCH_CLOCKS + moved / MOVED_BYTES_PER_CLOCK
+
+
+def _touched(facts: KernelFacts) -> int:
+    """Bytes of parameters that the kernel moves if it moves each once."""
+    whole = {
+        u.arg.slot: math.prod(u.arg.shape) * u.dtype.itemsize
+        for u in toposort(facts.root)
+        if u.op is Ops.BUFFER
+    }
+    most: dict[int, int] = {}
+    for x in facts.accesses:
+        most[x.slot] = min(whole[x.slot], max(x.size_bytes, most.get(x.slot, 0)))
+    return sum(most.values())
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _padding(sizes: Sequence[int], rows: Sequence[int]) -> float:
+    """How many rows tiles have for each that there is."""
+    each = (-(-n // r) * r / n for n, r in zip(sizes, rows, strict=True))
+    return math.prod(each)
 
 
 def narrowest(operand: UOp) -> UOp:
