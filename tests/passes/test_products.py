@@ -169,7 +169,7 @@ FOLDED: dict[str, tuple[tuple[int, int, int], tuple[int, ...], str]] = {
     "two images a tile": ((2, 14, 10), (2, 8, 8), BULK),
     "what does not divide": ((3, 9, 11), (1, 8, 8), BULK),
     "tall boxes": ((3, 9, 11), (1, 16, 8), BULK),
-    "long boxes": ((1, 5, 70), (1, 1, 64), BULK),
+    "long boxes": ((2, 5, 70), (1, 1, 64), BULK),
 }
 
 
@@ -189,6 +189,12 @@ def test_boxes_of_an_image(name: str) -> None:
     kernel = gives_its_numbers(convolution(image, 64, 72), plan)
     maps = {u for u in toposort(kernel.steps[0].sink) if u.op is Ops.TENSORMAP}
     assert len({memory(u.src[0]) for u in maps}) == 2 + (store == BULK)
+
+
+def test_rows_of_another_number_of_axes_are_an_error() -> None:
+    plan = replace(PLANS["wgmma, roles"], rows=(2, 8, 8))
+    with pytest.raises(UsageError, match=r"rows has 3 sizes.*m has 1 axes, of 200"):
+        uopc.compile(product(200, 64, 64, dtypes.bf16), Opts(gpu=True, plan=plan), "sm_90a")
 
 
 @pytest.mark.gpu

@@ -132,7 +132,8 @@ class _Model:
             for rows, columns, groups in GROUP_TILES:
                 name = atom.format(columns) + suffix
                 tile = dict(atom=name, block_m=rows, block_n=columns, warps_m=groups, warps_n=1)
-                if name not in ATOMS:
+                thin = b.major == MN_MAJOR and columns * self.itemsize < LEAST_LINE_BYTES
+                if name not in ATOMS or thin:
                     continue
                 for deep in (k, 2 * k) if rows * columns <= SMALL_TILE else (k,):
                     how = dict(block_k=deep, copy=BULK, store=store, swap=swap, written=rest)
@@ -236,7 +237,10 @@ class _Model:
         rate = PER_CLOCK[plan.atom == FMA, self.itemsize] * EFFICIENCY[_engine(plan)]
         products = plan.block_m * plan.block_n * plan.block_k
         atoms = plan.block_m // 64 * (64 + plan.block_n) if plan.atom.startswith("wgmma") else 0
-        step = STEP_CLOCKS + max(
+        waiting: float = STEP_CLOCKS
+        if plan.atom.endswith(".registers"):  # the longer others multiply, the less of it shows
+            waiting = max(waiting, OWN_READS_CLOCKS - products / rate / 8)
+        step = waiting + max(
             products / rate,
             self._step_bytes(plan) / L2_BYTES_PER_CLOCK,
             atoms * plan.block_k * self.itemsize / SHARED_BYTES_PER_CLOCK,
@@ -335,9 +339,11 @@ THREAD_TILES = (
 MOST_IN_FLIGHT, MOST_TOGETHER = 16, 5
 SPLITS = (2, 4, 8)
 LEAST_STEPS = 4  # of a part
-SMALL_TILE = 64 * 64
-#: of waiting for a tile of k, and of what a tile of D takes apart from its multiplications
-STEP_CLOCKS, TILE_CLOCKS = 80, 400
+SMALL_TILE = 128 * 64
+LEAST_LINE_BYTES = 32  # of a swizzled line: thinner tiles cannot lie as they come
+#: of waiting for a tile of k, of that and reading an operand to registers, and of what a tile of D
+#: takes apart from its multiplications
+STEP_CLOCKS, OWN_READS_CLOCKS, TILE_CLOCKS = 80, 240, 400
 STORED_BYTES = 2 * 64 * LINE_BYTES  # chunks of D of a group
 #: multiplications of an SM in a clock, by (FMA, bytes of an element)
 PER_CLOCK = {

@@ -66,6 +66,11 @@ class _Tiling:
         self.root, self.product, self.plan = root, product, plan
         self._axes: Iterator[int] = itertools.count()
         batches, self.rows, self.columns, self.depth = product.sizes
+        if plan.rows and len(plan.rows) != len(product.m):
+            raise UsageError(
+                f"Opts.plan: rows has {len(plan.rows)} sizes, {plan.rows}; m has {len(product.m)} "
+                f"axes, of {', '.join(str(r.arg.size) for r in product.m)}"
+            )
         self.m = _Side(product.m, plan.rows or (plan.block_m,))
         self.n = _Side(product.n, (plan.block_n,))
         tiles_m, tiles_n = prod(self.m.tiles), prod(self.n.tiles)
