@@ -282,9 +282,9 @@ class MeetingRenderer(WarpRenderer):
             first = ("0", "0", self.expr(a), str(int(_is_transposed(a))))
         second = (self.expr(b), int(_is_transposed(b)))
         kept = self.expr(keep[0]) if keep else "1"
-        self._effect(
-            u, "emu_wgmma", f"&{record}", *self._registers(accumulator), *first, *second, kept
-        )
+        bits = self._bits(memory(s) for s in (accumulator, a) if s.op is Ops.INDEX)
+        sums = self._registers(accumulator)
+        self._effect(u, "emu_wgmma", f"&{record}", *sums, *first, *second, kept, bits)
 
     # ---- values that lanes make together
     def _given(self, part: Wide, x: UOp) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 
 from uopc import layouts
 from uopc.dtype import AddrSpace
@@ -29,6 +31,7 @@ from uopc.uop.ops import (
 )
 
 WARP = 32
+_BITS = 64  # of a set of memories
 _ASYNCHRONOUS = frozenset((Ops.COPY, Ops.COMMIT, Ops.WAITG, Ops.FENCE))
 _MEETS_APART = frozenset((Ops.ARRIVE, Ops.WAIT, Ops.FENCE))
 _OF_MEMORY = frozenset((Fence.BLOCK, Fence.DEVICE))
@@ -81,13 +84,17 @@ class WarpRenderer(LaneRenderer):
         self.mbarriers = n
         return numbers
 
-    def _wgmma_registers(self) -> set[UOp]:
-        """Registers that wgmma works on after it was started."""
-        found: set[UOp] = set()
+    def _wgmma_registers(self) -> dict[UOp, int]:
+        """Registers that wgmma works on after it was started, and the bit of each."""
+        found: dict[UOp, None] = {}
         for u in self.nodes:
             if u.op is Ops.MMA and layouts.ATOMS[u.arg].engine == "wgmma":
-                found.update(memory(s) for s in u.src[:2] if s.op is Ops.INDEX)
-        return found
+                found.update((memory(s), None) for s in u.src[:2] if s.op is Ops.INDEX)
+        return {m: 1 << n % _BITS for n, m in enumerate(found)}
+
+    def _bits(self, memories: Iterable[UOp]) -> str:
+        """Such registers as a set; of very many, some share a bit, as if they were one memory."""
+        return f"{reduce(or_, (self.accumulators[m] for m in memories), 0):#x}ull"
 
     def _meetings_apart(self) -> tuple[bool, bool]:
         """Do lanes meet or arrive without the others of their warp?  And more than one of them?"""
@@ -217,10 +224,10 @@ class WarpRenderer(LaneRenderer):
         return f"S->{name}"
 
     def _region(self, region: Region) -> None:
-        touched = self.cuts.needs[region] & self.accumulators
+        touched = self.cuts.needs[region] & self.accumulators.keys()
         if touched and self.checked:
             first = next(u for u in _effects(region.items) if memory_of(u) in touched)
-            self.put(f"emu_accumulators(W, {self.place(first)});")
+            self.put(f"emu_accumulators(W, {self.place(first)}, {self._bits(touched)});")
         with self._lanes(region):
             self.block(region.items)
 

@@ -263,7 +263,7 @@ static void start_warp(EmuRun* run, int number) {
   W->clock = run->cluster > 1 ? 2 : 1; /* at 1 a block of a cluster starts */
   W->known = run->clocks + number * run->slots;
   W->block = &run->blocks[rank_of(run, number)];
-  W->accumulators_used = 1;
+  W->accumulators_used = ~0ull;
   W->views = run->views[number];
   W->groups = groups;
   if (groups) memset(groups, 0, sizeof *groups);

@@ -62,8 +62,9 @@ typedef struct {
   EmuWaiting waiting;
   EmuSnapshot* snapshot; /* of `known`, while it does not change */
   EmuGroups* groups;     /* asynchronous work that this warp has started */
-  int accumulators_used; /* since its last FENCE(WGMMA) */
-  int accumulators_busy; /* an MMA may still write them */
+  /* memories in registers that MMAs of warpgroups work on, a bit each */
+  unsigned long long accumulators_used; /* since its last FENCE(WGMMA) */
+  unsigned long long accumulators_busy; /* an MMA may still write or read them */
   int has_arrived;       /* at the cluster's barrier, and is to wait for generation ... */
   int awaited;
   int cluster_passed; /* the last generation of that barrier that it has waited for, plus 1 */
@@ -420,8 +421,8 @@ void emu_mma(EmuWarp* W, unsigned mask, int place, const struct TcAtom* atom, vo
 void emu_wgmma(EmuWarp* W, unsigned mask, int place, const struct TcAtom* atom, void* accumulator,
                long accumulator_stride, const void* a, long a_stride,
                unsigned long long a_descriptor, int a_transposed, unsigned long long b_descriptor,
-               int b_transposed, int keep);
-void emu_accumulators(EmuWarp* W, int place);
+               int b_transposed, int keep, unsigned long long memories);
+void emu_accumulators(EmuWarp* W, int place, unsigned long long memories);
 
 /* ---- for people */
 void emu_assert(EmuWarp* W, int lane, int place);

@@ -67,13 +67,14 @@ void emu_mma(EmuWarp* W, unsigned mask, int place, const TcAtom* atom, void* acc
 /* ---- wgmma: each warp does its 16 rows */
 void emu_wgmma(EmuWarp* W, unsigned mask, int place, const TcAtom* atom, void* accumulator,
                long accumulator_stride, const void* a, long a_stride, u64 a_descriptor,
-               int a_transposed, u64 b_descriptor, int b_transposed, int keep) {
+               int a_transposed, u64 b_descriptor, int b_transposed, int keep,
+               unsigned long long memories) {
   EmuRun* run = run_of(W);
   by_the_whole_warp(W, mask, place);
-  if (run->checked && W->accumulators_used)
+  if (run->checked && (W->accumulators_used & memories))
     report_details(run, fault_at(run, ACCUMULATOR, place, -1, 0, W->warp, EMU_LANES), 1,
                    (int[]){ACCUMULATOR_NOT_FENCED});
-  W->accumulators_busy = 1;
+  W->accumulators_busy |= memories;
   W->groups->mma_open = 1;
   Operation op = {.agent = BY_WGMMA,
                   .place = place,
@@ -144,10 +145,10 @@ void execute_mma(EmuRun* run, Operation* op) {
 }
 
 /* Registers of accumulators are used by ordinary code. */
-void emu_accumulators(EmuWarp* W, int place) {
+void emu_accumulators(EmuWarp* W, int place, unsigned long long memories) {
   EmuRun* run = run_of(W);
-  if (W->accumulators_busy)
+  if (W->accumulators_busy & memories)
     report_details(run, fault_at(run, ACCUMULATOR, place, -1, 0, W->warp, EMU_LANES), 1,
                    (int[]){ACCUMULATOR_IN_FLIGHT});
-  W->accumulators_used = 1;
+  W->accumulators_used |= memories;
 }

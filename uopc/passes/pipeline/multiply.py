@@ -50,42 +50,44 @@ def _by_atoms(w: Writer, value: UOp, slot: UOp) -> None:
 def _by_wgmma(w: Writer, value: UOp, slot: UOp) -> None:
     """All MMAs of a tile are in flight at once; then their sums are ours again."""
     atom = layouts.atom_named(value.arg)
+    if atom.a.fragment is not None:
+        _by_wgmma_of_registers(w, value, slot)
+        return
     outer = [r for r in w.digits if any(r in free(u.src[2]) for u in value.src)]
-    loops = [*outer, *([w.inner] if w.inner.op is Ops.RANGE else [])]
-    now = w.fresh(loops)
-    inner = now.get(w.inner, ix.ZERO)
-    of_a, of_b = value.src
-    held = None if atom.a.fragment is None else _held_for_all(w, of_a, atom.a, slot)
-    b = _operand(w, of_b, slot, now)
-    covers = [w.sums] if held is None else [w.sums, held]
-    if held is None:
-        a = _operand(w, of_a, slot, now)
-    else:
-        down = [r for r in outer if r in free(of_a.src[2])]
-        number = ix.add(ix.scale(inner, prod(r.arg.size for r in down)), flat(down, now))
-        a = held.index(ix.scale(number, atom.a.registers))
-    w.c.fence(Fence.WGMMA, *covers)
+    now = w.fresh([*outer, *([w.inner] if w.inner.op is Ops.RANGE else [])])
+    a, b = (_operand(w, u, slot, now) for u in value.src)
+    w.c.fence(Fence.WGMMA, w.sums)
     with w.loops(*now.values()):
         at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
-        keep = ix.at_least(ix.add(w.step, inner), 1)
+        keep = ix.at_least(ix.add(w.step, now.get(w.inner, ix.ZERO)), 1)
         w.c.mma(atom.name, at, a, b, keep)
     w.c.commit(Engine.WGMMA)
-    w.c.wait_group(Engine.WGMMA, 0, *covers)
+    w.c.wait_group(Engine.WGMMA, 0, w.sums)
 
 
-def _held_for_all(w: Writer, stage: UOp, operand: layouts.Operand, slot: UOp) -> UOp:
-    """Registers with the fragments of every step of a tile of k: those in flight stay as they
-    are."""
-    repeats = [r for r in w.digits if r in free(stage.src[2])]
-    each = prod(r.arg.size for r in repeats) * operand.registers
-    steps = w.inner.arg.size if w.inner.op is Ops.RANGE else 1
-    held = _registers(w, stage, operand, steps * each)
-    inner = w.range(steps)
-    now = {w.inner: inner} if steps > 1 else {}
-    with w.loops(inner):
-        part = ix.substitute(stage, now)
-        _bring(w, part, operand, repeats, slot, held, ix.scale(inner, each))
-    return held
+def _by_wgmma_of_registers(w: Writer, value: UOp, slot: UOp) -> None:
+    """The same with A in registers: its fragments of one step of k are read while those of the one
+    before are multiplied, so each step has registers of its own."""
+    atom = layouts.atom_named(value.arg)
+    of_a, of_b = value.src
+    outer = [r for r in w.digits if any(r in free(u.src[2]) for u in value.src)]
+    down = [r for r in outer if r in free(of_a.src[2])]
+    parts: list[UOp] = []
+    for step in range(w.inner.arg.size if w.inner.op is Ops.RANGE else 1):
+        inside = {w.inner: ix.index(step)} if w.inner.op is Ops.RANGE else {}
+        a, b = (ix.substitute(u, inside) for u in (of_a, of_b))
+        held = _fragments(w, a, atom.a, down, slot)
+        now = w.fresh(outer)
+        at_b = _operand(w, b, slot, now)
+        w.c.fence(Fence.WGMMA, *([] if parts else [w.sums]), held)
+        parts.append(held)
+        with w.loops(*now.values()):
+            at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
+            keep = ix.at_least(ix.add(w.step, ix.index(step)), 1)
+            part = held.index(ix.scale(flat(down, now), atom.a.registers))
+            w.c.mma(atom.name, at, part, at_b, keep)
+    w.c.commit(Engine.WGMMA)
+    w.c.wait_group(Engine.WGMMA, 0, w.sums, *parts)
 
 
 def _operand(w: Writer, stage: UOp, slot: UOp, now: Mapping[UOp, UOp]) -> UOp:
