@@ -180,7 +180,7 @@ class Plan:
     @property
     def tensor_core(self) -> Atom | None:
         """The instruction, or None for FMA."""
-        return None if self.atom == FMA else ATOMS[self.atom]
+        return None if self.atom == FMA else atom_named(self.atom)
 
     @property
     def least_tile(self) -> tuple[int, int, int]:

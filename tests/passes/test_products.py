@@ -437,6 +437,7 @@ def test_what_is_no_product_is_an_error(body: UOp, why: str) -> None:
         (dict(atom=BF16, block_n=64, warps_n=1, copy=BULK), "whole warpgroups of 128"),
         (dict(atom="mma.m16n8k16.f16.f16"), "sums in 16 bits"),
         (dict(lanes_m=3), "it divides 32"),
+        (dict(atom="wgmma.m64n512k16.bf16", copy=BULK), "no atom is called"),
         (dict(warps_m=8, warps_n=8, block_m=256, block_n=512), "2048 threads"),
         (dict(block_m=256, block_n=256, warps_m=1, warps_n=2), "holds 1024 sums"),
         (dict(atom=BF16, block_k=24), "block_k is 24; it is a multiple of 16"),

@@ -13,6 +13,7 @@ from uopc.dtype import dtypes
 from uopc.errors import UopcError
 from uopc.opts import Opts
 from uopc.pipeline import choices
+from uopc.plan import BULK, Plan
 from uopc.searching.candidates import at_random, neighbours
 from uopc.target import target
 from uopc.uop.node import buffer
@@ -66,3 +67,17 @@ def test_random_ones_follow_from_the_seed() -> None:
     facts, on = facts_on("sm_90"), target("sm_90")
     one, two = ([at_random(facts, on, random.Random(s)) for s in range(9)] for _ in "12")
     assert one == two and len(set(one)) > 5
+
+
+def test_neighbours_of_a_plan_are_plans_of_other_tiles_and_rings() -> None:
+    atom = "wgmma.m64n128k16.bf16"
+    plan = Plan(atom, 128, 128, 64, 2, 1, depth=4, copy=BULK, blocks=132, store=BULK)
+    opts = Opts(gpu=True, plan=plan)
+    found = [o.plan for o in neighbours(opts, facts_on("sm_90"), target("sm_90a"))]
+    assert plan not in found and len(set(found)) == len(found)
+    plans = [p for p in found if p is not None]
+    assert len(plans) == len(found)
+    assert {p.depth for p in plans} >= {2, 3, 4, 5, 8}
+    assert {p.block for p in plans} >= {(128, 256), (128, 64), (256, 128), (64, 128)}
+    assert any(p.atom == "wgmma.m64n256k16.bf16" for p in plans)
+    assert any(p.swap for p in plans) and any(p.splits > 1 for p in plans)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,18 +15,24 @@ from typing import Any
 from uopc.choose.facts import KernelFacts
 from uopc.errors import UsageError
 from uopc.opts import Opts
+from uopc.plan import COPIES, REGISTERS, STORES, Plan
 from uopc.target import Target
 
 #: threads of a block and elements of a thread beyond which nothing is tried
 _MOST_THREADS, _MOST_COPIES = 1024, 128
 _BLOCKS_PER_SM = (0, 1, 2, 3, 4, 6, 8)
+_N = re.compile(r"n\d+k")  # in the name of an atom
 _ON_GPU = ("local", "upcast", "vector", "blocks", "loop", "cluster")
 _ON_CPU = ("tile", "upcast", "vector", "loop")
 
 
 def neighbours(opts: Opts, facts: KernelFacts, on: Target) -> list[Opts]:
     """Everything that is one step away: a digit of an axis doubled or halved, a factor 2 moved from
-    one digit to another, or one of the other choices made differently."""
+    one digit to another, or one of the other choices made differently; of a plan, one of its fields
+    or a side of its tile."""
+    if opts.plan is not None:
+        plans = dict.fromkeys(_plans(opts.plan, on))
+        return [replace(opts, plan=p) for p in plans if p != opts.plan]
     changes: list[dict[str, Any]] = []
     digits = _ON_GPU if on.is_gpu else _ON_CPU
     for a in range(len(facts.sizes)):
@@ -47,6 +54,37 @@ def _changed(opts: Opts, change: Mapping[str, Any]) -> Opts | None:
         return replace(opts, **change)
     except UsageError:
         return None
+
+
+def _plans(plan: Plan, on: Target) -> Iterator[Plan]:
+    """Plans one step away, those that can be."""
+    halves_and_doubles = [
+        (name, n)
+        for name in ("block_k", "group", "splits", "depth")
+        for n in (getattr(plan, name) * 2, getattr(plan, name) // 2)
+    ]
+    changes: list[dict[str, Any]] = [
+        *({name: n} for name, n in halves_and_doubles),
+        *({"depth": plan.depth + n} for n in (1, -1)),
+        *({"blocks": n, "splits": 1} for n in (0, on.sms)),
+        *({"copy": copy, "blocks": 0, "store": REGISTERS} for copy in COPIES),
+        *({"store": store} for store in STORES),
+        *({"blocks_per_sm": n} for n in (0, 1, 2)),
+        {"swap": not plan.swap, "store": REGISTERS},
+    ]
+    for name, warps in (("block_m", "warps_m"), ("block_n", "warps_n")):
+        for n in (getattr(plan, name) * 2, getattr(plan, name) // 2):
+            side: dict[str, Any] = {name: n, "rows": ()}
+            changes.append(side)
+            for count in (getattr(plan, warps) * 2, getattr(plan, warps) // 2):
+                changes.append({**side, warps: count})
+            if name == "block_n" and plan.atom.startswith("wgmma"):  # one atom as wide as the tile
+                changes.append({**side, "atom": _N.sub(f"n{n}k", plan.atom)})
+    for change in changes:
+        try:
+            yield replace(plan, **change)
+        except UsageError:
+            continue
 
 
 def _scaled(opts: Opts, axis: int, **steps: int) -> dict[str, Any]:
