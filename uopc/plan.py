@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from uopc.errors import UsageError
 from uopc.layouts import (
-    ATOMS,
     K_MAJOR,
     MN_MAJOR,
     WARP,
@@ -33,6 +32,8 @@ OPERANDS = ("a", "b")
 NEIGHBOURS = 4
 #: what one loop body of FMA has at most: its instructions stay in the cache, and ptxas in patience
 MOST_UNROLLED, MOST_IN_A_BODY = 16, 2048
+#: shown whatever they are
+_SHOWN = ("atom", "block_m", "block_n", "block_k", "warps_m", "warps_n")
 #: registers of an SM, of which all threads that are there have an equal part
 REGISTERS_OF_SM = 1 << 16
 
@@ -105,6 +106,15 @@ class Plan:
         object.__setattr__(self, "rows", tuple(self.rows))
         if fault := self._fault():
             raise UsageError(f"{self}: {fault}")
+
+    def __repr__(self) -> str:
+        """As it could be written: what is as usual is left out."""
+        given = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if f.name in _SHOWN or getattr(self, f.name) != f.default
+        ]
+        return f"Plan({', '.join(given)})"
 
     def _fault(self) -> str:
         """What is wrong whatever the product is, or ""."""

@@ -411,7 +411,7 @@ def test_only_who_asks_gets_it() -> None:
     assert "expf(" in usual.source and "expf(" not in exact.source
     assert usual.numerics == Numerics() and exact.numerics == EXACT
     assert "exact_math" not in usual.explain()
-    assert exact.explain().startswith("Numerics(exact_math=True)\n\nstep 0: ")
+    assert exact.explain().startswith(f"{EXACT}\n\nstep 0: ")
     assert [name for name, _ in exact.steps[0].trace][-2:] == ["exact_math", "legalise"]
     again = uopc.compile(body, target="cpu", numerics=Numerics())
     assert again.steps[0].source == usual.steps[0].source

@@ -360,7 +360,7 @@ def test_a_gpu_newer_than_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.device_target.cache_clear()
     found = cuda.device_target()
     cuda.device_target.cache_clear()
-    assert (found.name, found.sm, found.sms, found.parameter_bytes) == ("sm_199", 199, 7, 32764)
+    assert (found.name, found.sm, found.sms, found.parameter_bytes) == ("sm_199a", 199, 7, 32764)
 
 
 def test_dlpack_from_the_host_is_copied_like_numpy(fake: FakeCUDA) -> None:

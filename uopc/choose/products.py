@@ -43,7 +43,7 @@ STORED_BYTES_PER_CLOCK = 40  # that leave an SM
 START_CLOCKS, FOLD_CLOCKS = 1500, 6000
 #: of all SMs: from memory, and of what L2 holds
 MEMORY_BYTES_PER_CLOCK, CACHED_BYTES_PER_CLOCK = 1900, 8000
-LINE_BYTES = 128
+LINE_BYTES, WIDEST_BYTES = 128, 16
 
 
 def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
@@ -113,6 +113,11 @@ class _Model:
         """Can tensor copies bring an operand as it lies?"""
         return x.strides is not None and x.takes(16, self.itemsize)
 
+    @property
+    def _copies(self) -> str:
+        """How tiles come without tensor copies (PTX ISA, cp.async: sm_80 and later)."""
+        return CP_ASYNC if self.target.sm >= 80 else REGISTERS
+
     def _by_wgmma(self) -> Iterator[Plan]:
         k = LINE_BYTES // self.itemsize
         atom = f"wgmma.m64n{{}}k{k // 4}.{self.kind}"
@@ -178,7 +183,7 @@ class _Model:
                 k = row_bytes // self.itemsize
                 yield from self._rings(
                     dict(atom=atom.name, block_m=rows, block_n=columns, block_k=k),
-                    dict(warps_m=down, warps_n=across, copy=CP_ASYNC),
+                    dict(warps_m=down, warps_n=across, copy=self._copies),
                 )
 
     def _by_fma(self) -> Iterator[Plan]:
@@ -186,7 +191,7 @@ class _Model:
             tile = dict(block_m=rows, block_n=columns, block_k=k, lanes_m=lanes)
             warps = dict(warps_m=down, warps_n=across, warps_k=deep)
             boxed = self.target.sm >= 90 and self._is_box(self.b)
-            yield from self._rings(tile, dict(copy=CP_ASYNC, **warps))
+            yield from self._rings(tile, dict(copy=self._copies, **warps))
             if boxed and deep > 1:
                 yield from self._rings(tile, dict(copy=BULK, **warps))
 
@@ -196,9 +201,8 @@ class _Model:
             one = Plan(**tile, **how, depth=2)
         except UsageError:  # more sums than a thread has registers, say
             return
-        stored = STORED_BYTES * one.groups if one.store == BULK else 0
-        room = self.target.shared_optin_bytes - RESERVED_BYTES - stored
-        depth = min(room // self._step_bytes(one), MOST_IN_FLIGHT if one.roles else MOST_TOGETHER)
+        room = self.target.shared_optin_bytes - RESERVED_BYTES - self._kept_bytes(one)
+        depth = min(room // self._ring_bytes(one), MOST_IN_FLIGHT if one.roles else MOST_TOGETHER)
         if depth < 2:
             return
         tiles = self._tiles(one)
@@ -231,6 +235,15 @@ class _Model:
 
     def _step_bytes(self, plan: Plan) -> int:
         return (plan.block_m + plan.block_n) * plan.block_k * self.itemsize
+
+    def _ring_bytes(self, plan: Plan) -> int:
+        """Of a tile of k in shared memory, with pads."""
+        return self._step_bytes(plan) + 2 * WIDEST_BYTES * plan.block_k * (plan.atom == FMA)
+
+    def _kept_bytes(self, plan: Plan) -> int:
+        """Of shared memory beside the ring: chunks of D, and sums of slices of k."""
+        slices = (plan.warps_k - 1) * plan.block_m * plan.block_n * max(4, self.itemsize)
+        return slices + STORED_BYTES * plan.groups * (plan.store == BULK)
 
     def clocks(self, plan: Plan) -> float:
         """What the kernel takes, without its launch."""

@@ -60,13 +60,14 @@ def _plans(plan: Plan, on: Target) -> Iterator[Plan]:
     """Plans one step away, those that can be."""
     halves_and_doubles = [
         (name, n)
-        for name in ("block_k", "group", "splits", "depth")
+        for name in ("block_k", "group", "depth")
         for n in (getattr(plan, name) * 2, getattr(plan, name) // 2)
     ]
     changes: list[dict[str, Any]] = [
         *({name: n} for name, n in halves_and_doubles),
         *({"depth": plan.depth + n} for n in (1, -1)),
         *({"blocks": n, "splits": 1} for n in (0, on.sms)),
+        *({"blocks": 0, "splits": n} for n in (plan.splits * 2, plan.splits // 2)),
         *({"copy": copy, "blocks": 0, "store": REGISTERS} for copy in COPIES),
         *({"store": store} for store in STORES),
         *({"blocks_per_sm": n} for n in (0, 1, 2)),

@@ -1,4 +1,4 @@
-__device__ __forceinline__ unsigned short f32_to_bf16(float a) { unsigned r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(a)); return (unsigned short)r; }
+__device__ __forceinline__ unsigned pack_bf16(float a, float b) { unsigned r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a)); return r; }
 struct __align__(64) TensorMap { unsigned long long words[16]; };
 __device__ __forceinline__ unsigned ptx_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void ptx_mbarrier_init(void* mbarrier, unsigned count) {
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) specialised_product(const u
     #pragma unroll
     for (int u6 = 0; u6 < 32; ++u6) {
       const int at15 = 2 * u6;
-      pairs1[u6] = (unsigned)f32_to_bf16(sum0[at15 + 0]) | (unsigned)f32_to_bf16(sum0[at15 + 1]) << 16u;
+      pairs1[u6] = pack_bf16(sum0[at15 + 0], sum0[at15 + 1]);
     }
     #pragma unroll
     for (int u7 = 0; u7 < 8; ++u7) {
