@@ -106,6 +106,7 @@ TABLE: tuple[tuple[Row, Mapping[str, Plan]], ...] = (
         {
             "mma.sync, elements": replace(STEPS["mma.sync, cp.async"], depth=4),
             "written first, wgmma, TMA": replace(BEST, store=REGISTERS, written=("a", "b")),
+            "the same, swapped": replace(BEST, store=REGISTERS, written=("a", "b"), swap=True),
         },
     ),
     (Row(64, 256, 784, "bf16"), {"64 x 16": roles(16, 64, 16, depth=8)}),
