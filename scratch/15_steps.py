@@ -70,6 +70,9 @@ def roles(n: int, block_m: int, block_n: int, block_k: int = 64, **rest: Any) ->
     return Plan(wgmma(n), block_m, block_n, block_k, groups, 1, **given)
 
 
+IMAGE = roles(128, 128, 128, depth=6, group=16, blocks=132)
+
+
 def square(n: int, layout: str = "NN") -> Row:
     return Row(n, n, n, "bf16", layout)
 
@@ -107,6 +110,14 @@ TABLE: tuple[tuple[Row, Mapping[str, Plan]], ...] = (
             "mma.sync, elements": replace(STEPS["mma.sync, cp.async"], depth=4),
             "written first, wgmma, TMA": replace(BEST, store=REGISTERS, written=("a", "b")),
             "the same, swapped": replace(BEST, store=REGISTERS, written=("a", "b"), swap=True),
+        },
+    ),
+    (
+        Row(64 * 56 * 56, 128, 9 * 128, "bf16", around="convolution", image=(64, 56, 56)),
+        {
+            "wgmma, cp.async": replace(IMAGE, copy=CP_ASYNC, depth=4, blocks=0, store=REGISTERS),
+            "im2col written first": replace(IMAGE, written=("a",)),
+            "boxes of rows": replace(IMAGE, rows=(2, 8, 8)),
         },
     ),
     (Row(64, 256, 784, "bf16"), {"64 x 16": roles(16, 64, 16, depth=8)}),
