@@ -36,7 +36,7 @@ def unrolled(u: UOp) -> frozenset[UOp]:
 
 
 def _based(access: UOp) -> UOp:
-    """An INDEX with its base and displacement; as it is where it has but one of them."""
+    """An INDEX with its base and displacement; as it is where no unrolled loop moves it."""
     terms, constant = ix.affine(access.src[1])
     fixed, mixed, displacement = ix.ZERO, ix.ZERO, ix.index(constant)
     for term, times in terms.items():
@@ -50,7 +50,7 @@ def _based(access: UOp) -> UOp:
     base = (
         fixed if mixed is ix.ZERO else mixed if fixed is ix.ZERO else UOp(Ops.ADD, (fixed, mixed))
     )
-    if ix.ZERO in (base, displacement):
+    if base is ix.ZERO or not unrolled(displacement):
         return access
     if min(bounds(base)[0], bounds(displacement)[0]) < 0:  # a pointer out of the memory
         return access
