@@ -26,6 +26,7 @@ from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
 from uopc.passes.cut import cut, nested, work
+from uopc.passes.displace import displace
 from uopc.passes.effects import effects
 from uopc.passes.exact_math import exact_math
 from uopc.passes.in_place import (
@@ -111,6 +112,10 @@ def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
 
+def _displace(root: UOp, opts: Opts) -> UOp:
+    return displace(root) if opts.gpu else root
+
+
 def _asked(numerics: Numerics) -> bool:
     return numerics.exact_math
 
@@ -135,7 +140,9 @@ BY_PLAN: tuple[Pass, ...] = (
     LOWERING[0],
     Pass("tile_product", _tile_product, Stage.MAPPED, "the plan's tiles, in place of digits"),
     Pass("pipeline", _pipeline, Stage.LOOPS, "memory and order"),
-    *LOWERING[-3:],
+    LOWERING[-3],
+    Pass("displace", _displace, Stage.LOOPS, "accesses are as wide as they get"),
+    *LOWERING[-2:],
 )
 
 

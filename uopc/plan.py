@@ -26,6 +26,10 @@ FMA = "fma"
 REGISTERS, CP_ASYNC, BULK = "registers", "cp.async", "bulk"
 COPIES = (REGISTERS, CP_ASYNC, BULK)
 STORES = (REGISTERS, BULK)
+#: in which order a thread adds to its sums, of which follows what registers ptxas chooses: row by
+#: row, row by row the columns of even registers before the odd ones, or column by column
+ROWS, PARITIES, COLUMNS = "rows", "parities", "columns"
+ORDERS = (ROWS, PARITIES, COLUMNS)
 #: the names of a product's operands: rows of the first are m, of the second n
 OPERANDS = ("a", "b")
 #: neighbours that a thread of FMA holds along both axes: 16 bytes of f32
@@ -69,6 +73,8 @@ class Plan:
     warps_k: slices of every tile's k, each with warps_m * warps_n warps of its own, whose sums are
         added up at the end ("fma" alone).
     unroll_k: steps of k in one loop body, 0 for as many as fit ("fma" alone).
+    order: "rows", "parities" or "columns": in which a thread adds to its sums ("fma" alone).
+        ptxas chooses registers by it, and two operands of one bank cost a cycle.
     blocks_per_sm: blocks that an SM has at once, whose threads share its registers; 0: ptxas
         chooses how many registers a thread has.
     written: operands, "a" along block_m and "b" along block_n, that kernels of their own write to
@@ -94,6 +100,7 @@ class Plan:
     swap: bool = False
     warps_k: int = 1
     unroll_k: int = 0
+    order: str = ROWS
     blocks_per_sm: int = 0
     rows: tuple[int, ...] = ()
     written: tuple[str, ...] = ()
@@ -127,6 +134,8 @@ class Plan:
             return f"copy is {self.copy!r}; there are {', '.join(map(repr, COPIES))}"
         if self.store not in STORES:
             return f"store is {self.store!r}; there are {', '.join(map(repr, STORES))}"
+        if self.order not in ORDERS:
+            return f"order is {self.order!r}; there are {', '.join(map(repr, ORDERS))}"
         if not self.roles and (self.blocks or self.store == BULK):
             return "blocks and store='bulk' go with copy='bulk' and tensor cores"
         if self.blocks < 0 or (self.blocks and self.splits > 1):
@@ -152,10 +161,10 @@ class Plan:
             return f"atom {self.atom} sums in 16 bits; choose one that sums in f32"
         if self.atom == FMA and WARP % self.lanes_m:
             return f"lanes_m is {self.lanes_m}; it divides {WARP}"
-        if self.atom != FMA and (self.warps_k > 1 or self.unroll_k):
+        if self.atom != FMA and (self.warps_k > 1 or self.unroll_k or self.order != ROWS):
             return (
-                f"warps_k is {self.warps_k} and unroll_k {self.unroll_k}; they are for 'fma'. "
-                "Leave them out"
+                f"warps_k is {self.warps_k}, unroll_k {self.unroll_k} and order {self.order!r}; "
+                "they are for 'fma'. Leave them out"
             )
         (m, n, k), (down, across) = self.least_tile, (self.warps_m, self.warps_n)
         units = (("block_m", m * down), ("block_n", n * across), ("block_k", k * self.warps_k))

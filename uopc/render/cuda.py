@@ -38,6 +38,7 @@ from uopc.uop.ops import (
     AxisType,
     BarrierArg,
     BarrierScope,
+    BasedArg,
     Engine,
     Fence,
     Ops,
@@ -357,6 +358,10 @@ class CUDARenderer(Renderer):
     # ---- memory of a cluster
     def element(self, u: UOp) -> str:
         """The lvalue of an INDEX; in CLUSTER memory of what this block holds."""
+        if isinstance(u.arg, BasedArg):
+            base, displacement = u.src[1].src
+            start = super().element(UOp(Ops.INDEX, (u.src[0], base)))
+            return f"(&{start})[{self.expr(displacement)}]"
         if _space(u) is not AddrSpace.CLUSTER:
             return super().element(u)
         return f"{self.memory_name(u)}[{self.expr(owner(u)[1])}]"

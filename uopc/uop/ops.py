@@ -29,7 +29,7 @@ class Ops(Word):
     BUFFER = auto()  # ()                          ParamArg   a parameter: memory, or a 0-d scalar
     ALLOC = auto()  # ()                           ParamArg   SHARED or REG memory of the kernel
     SEGMENT = auto()  # (bundle, which)                       one of the memories of a bundle
-    INDEX = auto()  # (memory, offset)                        one element; offset in elements
+    INDEX = auto()  # (memory, offset)             BasedArg?  one element; offset in elements
     LOAD = auto()  # (index[, gate, else])         AccessArg? read
     # scopes and order; "done" is any number of effects and opened scopes
     RANGE = auto()  # ()                           RangeArg   a loop variable, dtype index
@@ -280,6 +280,14 @@ class AccessArg:
     """A LOAD or STORE of `width` consecutive elements at once (a pair of them copies)."""
 
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class BasedArg:
+    """An INDEX whose offset is ADD(base, displacement): unrolling makes the displacement constant.
+
+    On a GPU, in LOOPS: the base gets a pointer.
+    """
 
 
 @dataclass(frozen=True, slots=True)

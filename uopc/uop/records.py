@@ -25,6 +25,7 @@ from uopc.uop.ops import (
     AxisType,
     BarrierArg,
     BarrierScope,
+    BasedArg,
     Combine,
     ConstArg,
     CopyArg,
@@ -418,6 +419,7 @@ _SHUFFLE = _flat(ShuffleArg, mode=ShuffleMode)
 RECORDS: dict[Ops, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     Ops.CONST: (const_text, parse_const),
     Ops.IOTA: (lambda a: type_text(a.dtype, (a.size,)), _parse_iota),
+    Ops.INDEX: (lambda a: "based", lambda t: BasedArg()),
     Ops.LOAD: (lambda a: str(a.width), lambda t: AccessArg(int(t))),
     Ops.STORE: (_store_text, _parse_store),
     Ops.SINK: (_launch_text, _parse_launch),

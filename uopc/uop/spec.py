@@ -120,6 +120,7 @@ class _Graph:
 
 
 _OF_BLOCKS = (AddrSpace.SHARED, AddrSpace.CLUSTER)
+_BASED = (AddrSpace.GLOBAL, AddrSpace.SHARED)
 _SHAPED = (Ops.BUFFER, Ops.ALLOC, Ops.AFTER, Ops.SEGMENT, Ops.TENSORMAP)
 #: what is done to an element of a bundle's segment
 _IN_SEGMENTS = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
@@ -230,11 +231,24 @@ def _range_rule(u: UOp, graph: _Graph) -> str | None:
 
 def _index_rule(u: UOp, graph: _Graph) -> str | None:
     a: ParamArg = graph.memory[u.src[0]].arg
+    if u.arg is not None and (fault := _fault_of_base(u, graph)):
+        return fault
     if a.addrspace is not AddrSpace.REG:
         return None
     if (leaf := graph.unfixed.get(u.src[1])) is not None:
         return _not_registers(leaf)
     return _inside(u, 1)
+
+
+def _fault_of_base(index: UOp, graph: _Graph) -> str | None:
+    """Rules for BasedArg."""
+    if graph.stage is not Stage.LOOPS or graph.memory[index.src[0]].arg.addrspace not in _BASED:
+        return "bases are made in LOOPS, of GLOBAL and SHARED memory"
+    if index.src[1].op is not Ops.ADD:
+        return "its offset is ADD(base, displacement)"
+    if (leaf := graph.unfixed.get(index.src[1].src[1])) is not None:
+        return f"displacements are of UPCAST ranges and constants only, not of {_leaf(leaf)}"
+    return None
 
 
 def _inside(index: UOp, width: int) -> str | None:

@@ -32,6 +32,7 @@ from uopc.uop.ops import (
     AtomicArg,
     AxisType,
     BarrierArg,
+    BasedArg,
     CopyArg,
     DescriptorArg,
     Engine,
@@ -149,10 +150,10 @@ ARGS: dict[Ops, tuple[type, ...]] = {
     **{Ops.DESCRIPTOR: (DescriptorArg,), Ops.MMA: (str,), Ops.DOT: (str,), Ops.PRINTF: (PrintArg,)},
     **{Ops.GATHER: (GatherArg,), Ops.SCATTER: (ScatterArg,), Ops.CURVE: (str,)},
     **{Ops.ASSERT: (str,), Ops.BARRIER: (BarrierArg, NoneType), Ops.SINK: (LaunchArg, NoneType)},
-    Ops.SCAN: (ScanArg,),
+    **{Ops.SCAN: (ScanArg,), Ops.INDEX: (BasedArg, NoneType)},
     **dict.fromkeys(
         (
-            *(Ops.IF, Ops.AFTER, Ops.END, Ops.INDEX, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT),
+            *(Ops.IF, Ops.AFTER, Ops.END, Ops.MBAR_INIT, Ops.ARRIVE, Ops.WAIT),
             *(Ops.ASSIGN, Ops.DETACH, Ops.SEGMENT),
         ),
         (NoneType,),

@@ -18,6 +18,7 @@ from typing import Protocol
 from uopc.dtype import AddrSpace
 from uopc.passes.effects import FUSED
 from uopc.passes.pipeline.writer import Writer, flat, form_of, place_in_tile
+from uopc.plan import COLUMNS, PARITIES
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.node import UOp, prod
@@ -78,17 +79,23 @@ def arithmetic(w: Writer, ring: Ring) -> None:
 
 
 def _multiply(w: Writer, a: _Part, b: _Part, buffer: UOp) -> None:
-    """One step of k: every sum of the thread.  Of two rows the second goes back, so that its first
-    operand is the last one's: operands stay in the register cache."""
-    rows = w.range(a.size // 2)
-    with w.loops(rows):
+    """One step of k: every sum of the thread, line by line.  Of two lines the second goes back, so
+    that its first operand is the last one's: operands stay in the register cache."""
+    by_rows = w.plan.order != COLUMNS
+    line, across = (a.size, b.size) if by_rows else (b.size, a.size)
+    lines = w.range(line // 2)
+    with w.loops(lines):
         for back in (False, True):
-            column = w.range(b.size)
-            with w.loops(column):
-                row = ix.add(ix.scale(rows, 2), ix.index(int(back)))
-                at = ix.sub(ix.index(b.size - 1), column) if back else column
-                place = w.sums.index(ix.add(ix.scale(row, b.size), at))
-                x, y = a.at(w, buffer, row), b.at(w, buffer, at)
+            number = w.range(across)
+            with w.loops(number):
+                along = ix.add(ix.scale(lines, 2), ix.index(int(back)))
+                at = ix.sub(ix.index(across - 1), number) if back else number
+                if w.plan.order == PARITIES:  # 0, 2, 4, ... 1, 3, 5, ...
+                    half = across // 2
+                    at = ix.add(ix.scale(ix.mod(at, half), 2), ix.div(at, half))
+                row, column = (along, at) if by_rows else (at, along)
+                place = w.sums.index(ix.add(ix.scale(row, b.size), column))
+                x, y = a.at(w, buffer, row), b.at(w, buffer, column)
                 total = w.c.load(place)
                 fused = total.dtype in FUSED
                 w.c.store(place, x.fma(y, total) if fused else total + x * y)
