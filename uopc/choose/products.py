@@ -224,8 +224,8 @@ def _rings(
 
 
 def _shared_bytes(p: ProductFacts, plan: Plan, depth: int) -> int:
-    """Of shared memory with so many tiles of k: the ring, with pads; chunks of D; and sums of slices of k, which lie in the
-    ring where one operand has room for them (`passes/pipeline/slices.py`)."""
+    """Of shared memory with so many tiles of k: the ring, with pads; chunks of D; and sums of
+    slices of k, which lie in the ring where one operand has room (`passes/pipeline/slices.py`)."""
     pads = 2 * WIDEST_BYTES * plan.block_k * (plan.copy != BULK)
     ring = depth * (p.step_bytes(plan) + pads)
     longer = depth * max(plan.block) * plan.block_k * p.itemsize
