@@ -3,6 +3,7 @@
     python scratch/bench_matmul.py                       the whole table (tests/matmul_table.py)
     python scratch/bench_matmul.py --rows 'bf16$' --quick --alone       for tuning: no peers
     python scratch/bench_matmul.py --try FILE            lines: a pattern of rows :: Opts or Plan
+    python scratch/bench_matmul.py --search 4            beside what a search of 4 s a row finds
     python scratch/bench_matmul.py --compile sm_90a      kernels and registers; needs no GPU
 
 A row is compiled once; a sample starts its launches and nothing else, after 150 ms without work
@@ -45,6 +46,7 @@ MISSING = 3  # exit code: something that this script needs is not here
 SAMPLES, QUICK = 9, 5
 IDLE_S, QUICK_IDLE_S = 0.150, 0.050
 BAR, BAR_SMALL = 0.95, 0.90
+HEURISTIC, SEARCHED = "heuristic", "searched"
 SMALL = "64x256x784"
 
 
@@ -108,9 +110,9 @@ class Ready:
         return [s.cubin.resources.registers for s in self.kernel.steps]
 
 
-def named(opts: Opts) -> str:
-    """Opts for the table."""
-    return str(opts.plan) if opts.plan is not None else str(opts)
+def named(kernel: Kernel) -> str:
+    """The Opts of each of its kernels, for the table."""
+    return " + ".join(str(s.opts.plan or s.opts) for s in kernel.steps)
 
 
 # ---- torch
@@ -213,9 +215,9 @@ def of(
         row.flops / us * 1e-6,
         best,
         best / us,
-        named(ready.kernel.opts),
+        named(ready.kernel),
         rel_err,
-        "given" if tried else "heuristic",
+        name if name in (HEURISTIC, SEARCHED) else "given" if tried else HEURISTIC,
         len(ready.kernel.steps),
         ready.registers,
         ready.spills,
@@ -246,6 +248,12 @@ def summary(rows: Sequence[Measured]) -> str:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     missed = [f"  {m.row}: {m.misses}" for m in rows if m.misses]
     lines = [f"geometric mean of {len(ratios)} rows: {mean:.3f} of the better peer"]
+    us = {(m.row, m.chosen_by): m.us for m in rows}
+    both = {m.row for m in rows if (m.row, SEARCHED) in us and (m.row, HEURISTIC) in us}
+    if both:
+        logs = [math.log(us[row, SEARCHED] / us[row, HEURISTIC]) for row in both]
+        part = math.exp(sum(logs) / len(logs))
+        lines.append(f"the heuristic alone: {part:.3f} of the searched one, {len(both)} rows")
     return "\n".join([*lines, f"rows below the bar: {len(missed)}", *missed])
 
 
@@ -279,6 +287,11 @@ def with_torch(rows: Sequence[Row], options: argparse.Namespace, say: Output) ->
         say(HEAD)
         for row, tried in with_candidates(rows, options):
             try:
+                if options.search:
+                    (found,) = uopc.search(
+                        row.body(), DEVICE, numerics=row.numerics, budget_s=options.search
+                    )
+                    tried = {HEURISTIC: found.automatic, SEARCHED: found.opts}
                 for m in measure(torch, clock, row, tried, options).values():
                     done.append(m)
                     beside = "  ".join(f"{p} {us:.1f}" for p, us in m.peers.items())
@@ -336,7 +349,7 @@ def without_gpu(rows: Sequence[Row], on: str, say: Output) -> int:
             say(f"{row.name:34} FAILED\n{traceback.format_exc()}")
             continue
         took = time.perf_counter() - start
-        say(f"{row.name:34} {took:5.1f} s  {' + '.join(map(str, used))}  {named(kernel.opts)}")
+        say(f"{row.name:34} {took:5.1f} s  {' + '.join(map(str, used))}  {named(kernel)}")
     return failed
 
 
@@ -350,6 +363,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     add("--alone", action="store_true", help="without peers")
     add("--out", type=Path, help="a folder for bench_matmul.txt and bench_matmul.<gpu>.json")
     add("--try", dest="candidates", type=Path, metavar="FILE", help="Opts or Plans to compare")
+    add(
+        "--search", type=float, metavar="SECONDS", help="also what `uopc.search` finds in that time"
+    )
     add("--compile", metavar="TARGET", help="only compile, for sm_NN; needs no GPU")
     return parser.parse_args(given)
 

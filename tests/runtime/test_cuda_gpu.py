@@ -238,7 +238,7 @@ def test_work_of_no_size(gpu: cuda.CUDA) -> None:
 
 def test_the_target_is_this_machine_s(gpu: cuda.CUDA) -> None:
     assert gpu.target.is_gpu and gpu.target.sms > 0
-    assert gpu.target.name in cuda.describe()
+    assert gpu.target.name.rstrip("a") in cuda.describe()
     assert gpu.target.shared_optin_bytes >= gpu.target.shared_static_bytes
     assert cuda.why_unusable() == ""
 
