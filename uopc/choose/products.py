@@ -33,7 +33,7 @@ STORED_BYTES = 2 * 64 * LINE_BYTES  # chunks of D of a group
 MOST_IN_FLIGHT, MOST_TOGETHER = 16, 5
 SPLITS = (2, 4, 8)
 LEAST_STEPS = 4  # of a part
-SMALL_TILE = 128 * 64  # up to here two lines of k at a time are worth a try
+SMALL_TILE = 64 * 64  # up to here two lines of k at a time are worth a try
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,14 @@ def _by_wgmma(p: ProductFacts) -> Iterator[Candidate]:
         rest = tuple([name for name, fit in fits.items() if not fit])
         bulk = p.result.itemsize == 2 and not swap and p.even == 8
         store = BULK if bulk else REGISTERS
+        small = SMALL_TILE * (2 if suffix else 1)
         for rows, columns, groups in GROUP_TILES:
             name = atom.format(columns) + suffix
             tile = dict(atom=name, block_m=rows, block_n=columns, warps_m=groups, warps_n=1)
             thin = b.major == MN_MAJOR and columns * p.itemsize < LEAST_LINE_BYTES
             if name not in ATOMS or thin:
                 continue
-            for deep in (k, 2 * k) if rows * columns <= SMALL_TILE else (k,):
+            for deep in (k, 2 * k) if rows * columns <= small else (k,):
                 how = dict(block_k=deep, copy=BULK, store=store, swap=swap, written=rest)
                 yield from _rings(p, tile, how)
             if "a" in rest and not swap and (boxed := _boxes_of_rows(p, rows)):
