@@ -46,8 +46,7 @@ def shared(name: str, splits: int) -> Plan:
     return replace(PLANS[name], splits=splits)
 
 
-@pytest.mark.parametrize("turned", ["", "ab"])
-@pytest.mark.parametrize("splits", [2, 3, 50])
+@pytest.mark.parametrize(("splits", "turned"), [(2, ""), (3, "ab"), (50, "")])
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_numbers(name: str, splits: int, turned: str) -> None:
     """Of whole tiles of k and of parts that end within one, up to a tile for each block."""
