@@ -225,13 +225,14 @@ def compile(
             f"Set Opts.gpu={on.is_gpu}."
         )
     if opts is not None:
-        ranked, root = [opts], index(bodies, outs, opts.merge)
+        ranked: Iterable[Opts] = [opts]
+        root = index(bodies, outs, opts.merge)
     else:
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
         aim = choose_gpu.Aim(on, tf32=numerics.tf32)
-        ranked = choose_gpu.rank(facts, aim) if on.is_gpu else choose_cpu.rank(facts)
-        ranked = [*_searched(root, way), *ranked]
+        guesses = choose_gpu.each(facts, aim) if on.is_gpu else choose_cpu.rank(facts)
+        ranked = chain(_searched(root, way), guesses)
     steps, partials = _first_that_fits(
         root, ranked, free + len(bodies), name, way, chosen=opts is None
     )
@@ -435,7 +436,7 @@ def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> Iterator[O
     seen: set[Opts] = set()
     for may_split in (True, False) if split else (False,):
         aim = choose_gpu.Aim(way.target, split=may_split, tf32=way.numerics.tf32)
-        for opts in choose_gpu.rank(facts, aim):
+        for opts in choose_gpu.each(facts, aim):
             if opts.plan is not None:
                 if may_write_in_place(facts.root, opts):
                     yield opts

@@ -8,6 +8,7 @@ numbers here: note 0003.  Nothing is compiled; `compile` takes the next candidat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from uopc.choose.columns import columns
@@ -22,17 +23,22 @@ from uopc.opts import Opts
 
 
 def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
-    """Candidates, the best guess first; never empty.
+    """Candidates, the best guess first; never empty."""
+    return list(dict.fromkeys(each(facts, aim)))
+
+
+def each(facts: KernelFacts, aim: Aim) -> Iterator[Opts]:
+    """The same one by one: who takes a plan does not wait for the digits after it.
 
     One that asks for several blocks per SM is followed by itself without that: where it spills, the
     same mapping with all the registers it wants is better than the next one.
     """
-    out: list[Opts] = products(facts, aim) if aim.split else []
+    if aim.split:
+        yield from products(facts, aim)
     for guess in _guesses(facts, aim):
-        out.append(guess)
+        yield guess
         if guess.blocks_per_sm > 1:
-            out.append(replace(guess, blocks_per_sm=0))
-    return list(dict.fromkeys(out))
+            yield replace(guess, blocks_per_sm=0)
 
 
 def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
