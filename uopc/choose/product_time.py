@@ -17,9 +17,9 @@ STORED_BYTES_PER_CLOCK = 40  # that leave an SM
 MEMORY_BYTES_PER_CLOCK, CACHED_BYTES_PER_CLOCK = 1900, 8000
 #: clocks until the first tile of k is there; of a fold of parts by the last block
 START_CLOCKS, FOLD_CLOCKS = 1500, 6000
-#: of waiting for a tile of k, of that and reading an operand to registers, and of what a tile of D
-#: takes apart from its multiplications
-STEP_CLOCKS, OWN_READS_CLOCKS, TILE_CLOCKS = 80, 240, 400
+#: of waiting for a tile of k, of that and reading an operand to registers (and as much again for
+#: every 128 rows), and of what a tile of D takes apart from its multiplications
+STEP_CLOCKS, OWN_READS_CLOCKS, TILE_CLOCKS = 80, 120, 400
 #: of a kernel more, and what moves in a clock where operands are written first
 LAUNCH_CLOCKS, MOVED_BYTES_PER_CLOCK = 2000, 1400
 #: multiplications of an SM in a clock, by (FMA, bytes of an element)
@@ -40,7 +40,8 @@ def clocks(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> float:
     atoms = plan.block_m // 64 * (64 + plan.block_n) if plan.atom.startswith("wgmma") else 0
     waiting: float = STEP_CLOCKS
     if plan.atom.endswith(".registers"):  # the longer others multiply, the less of it shows
-        waiting = max(waiting, OWN_READS_CLOCKS - products / rate / 8)
+        own = OWN_READS_CLOCKS * (1 + plan.block_m / 128)
+        waiting = max(waiting, own - products / rate / 8)
     step = waiting * (plan.atom != FMA) + max(
         products / rate,
         facts.step_bytes(plan) / L2_BYTES_PER_CLOCK,

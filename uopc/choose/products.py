@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from uopc.choose.facts import KernelFacts
-from uopc.choose.product_facts import ProductFacts, narrowest
+from uopc.choose.product_facts import TF32, ProductFacts, narrowest
 from uopc.choose.product_time import clocks
 from uopc.choose.sizes import Aim
 from uopc.errors import UsageError
@@ -23,7 +23,7 @@ from uopc.passes.operands import Lies, folded_map, is_view, padded
 from uopc.plan import BULK, COLUMNS, CP_ASYNC, FMA, REGISTERS, Plan
 
 #: multiplications below which threads with digits of their own are as good
-LEAST_BY_TENSOR_CORES, LEAST_BY_FMA = 1 << 22, 1 << 26
+LEAST_BY_TENSOR_CORES, LEAST_BY_TF32, LEAST_BY_FMA = 1 << 22, 1 << 24, 1 << 26
 MOST = 6  # candidates
 RESERVED_BYTES = 1024  # of shared memory: mbarriers, and what the driver keeps
 LINE_BYTES, WIDEST_BYTES = 128, 16
@@ -87,7 +87,7 @@ def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
     except UsageError:
         return []
     p = ProductFacts.of(facts, product, aim)
-    least = LEAST_BY_FMA if p.kind == FMA else LEAST_BY_TENSOR_CORES
+    least = {FMA: LEAST_BY_FMA, TF32: LEAST_BY_TF32}.get(p.kind, LEAST_BY_TENSOR_CORES)
     if math.prod(product.sizes) < least:
         return []
     timed = sorted((clocks(p, c.plan, c.efficiency), n, c.plan) for n, c in enumerate(plans(p)))
