@@ -498,7 +498,8 @@ UNFIT: dict[str, tuple[UOp, Opts, type[Exception], str]] = {
         Opts(gpu=True, local={1: 256}, keep="shared"),
         TargetError,
         r"kernel kernel wants 240704 bytes of shared memory a block, sm_80 has 166912\. Lower "
-        r"Opts\.local, upcast or vector, or keep rows elsewhere \(Opts\.keep\)\.",
+        r"Opts\.local, upcast or vector, or keep rows elsewhere \(Opts\.keep\); of an Opts\.plan "
+        r"lower depth or the block's sizes\.",
     ),
     "blocks of a missing axis": (
         X.reduce(Ops.ADD, 2),  # one axis: neighbours that every access walks as one are merged

@@ -77,6 +77,8 @@ class Plan:
         ptxas chooses registers by it, and two operands of one bank cost a cycle.
     blocks_per_sm: blocks that an SM has at once, whose threads share its registers; 0: ptxas
         chooses how many registers a thread has.
+    promote: the sums of each tile of k are added to the others by ordinary additions (wgmma alone):
+        of 8-bit floats tensor cores keep fewer bits than f32 has.
     written: operands, "a" along block_m and "b" along block_n, that kernels of their own write to
         memory first (`passes/write_operands.py`): what is dear to evaluate, or lies as no wide copy
         can read it.
@@ -102,6 +104,7 @@ class Plan:
     unroll_k: int = 0
     order: str = ROWS
     blocks_per_sm: int = 0
+    promote: bool = False
     rows: tuple[int, ...] = ()
     written: tuple[str, ...] = ()
     major: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
@@ -175,9 +178,11 @@ class Plan:
             return f"unroll_k is {self.unroll_k}; it divides the {self.slice_k} steps of a tile"
         if self.threads > 1024:
             return f"it has {self.threads} threads a block, the limit is 1024"
-        if self.held.registers > self.most_held:
+        if self.promote and (self.group_threads == WARP or self.atom.endswith(".registers")):
+            return f"promote is for wgmma with both operands in shared memory, not {self.atom}"
+        if (held := self.held.registers * (1 + self.promote)) > self.most_held:
             return (
-                f"a thread holds {self.held.registers} sums, the limit is {self.most_held}. Lower "
+                f"a thread holds {held} sums, the limit is {self.most_held}. Lower "
                 "block_m or block_n, or share them among more warps_m or warps_n"
                 + " (or lower blocks_per_sm)"
                 * (self.blocks_per_sm > 1)

@@ -240,6 +240,18 @@ WGMMAS = [
 ]
 
 
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_sums_of_a_tile_that_are_added_to_the_others(blocks: int) -> None:
+    atom = "wgmma.m64n64k32.f8e4m3"
+    plan = Plan(atom, 128, 64, 128, 2, 1, depth=2, copy=BULK, promote=True, blocks=blocks)
+    x, y = (param(n, 200, 600, dtype=dtypes.f8e4m3) for n in (0, 1))
+    kernel = gives_its_numbers(times(x, y, dtypes.f32), plan)
+    used = kernel.steps[0].cubin.resources
+    assert not used.spills and not used.stack_bytes and not used.remarks
+    count = Counter(re.findall(r"FADD", kernel.steps[0].cubin.sass))
+    assert count["FADD"] == plan.held.registers
+
+
 @pytest.mark.parametrize("copy", [CP_ASYNC, BULK])
 @pytest.mark.parametrize("types", WGMMAS)
 def test_every_type_of_wgmma(types: str, copy: str) -> None:
@@ -450,6 +462,7 @@ def test_what_is_no_product_is_an_error(body: UOp, why: str) -> None:
         (dict(atom=BF16, block_n=64, warps_n=1, copy=BULK), "whole warpgroups of 128"),
         (dict(atom="mma.m16n8k16.f16.f16"), "sums in 16 bits"),
         (dict(lanes_m=3), "it divides 32"),
+        (dict(promote=True), "promote is for wgmma"),
         (dict(atom="wgmma.m64n512k16.bf16", copy=BULK), "no atom is called"),
         (dict(warps_m=8, warps_n=8, block_m=256, block_n=512), "2048 threads"),
         (dict(block_m=256, block_n=256, warps_m=1, warps_n=2), "holds 1024 sums"),

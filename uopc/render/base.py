@@ -655,7 +655,7 @@ def check_shared(name: str, size: int, target: Target) -> None:
         raise TargetError(
             f"kernel {name} wants {size} bytes of shared memory a block, {target} has "
             f"{target.shared_optin_bytes}. Lower Opts.local, upcast or vector, or keep rows "
-            "elsewhere (Opts.keep)."
+            "elsewhere (Opts.keep); of an Opts.plan lower depth or the block's sizes."
         )
 
 

@@ -56,13 +56,19 @@ def _by_wgmma(w: Writer, value: UOp, slot: UOp) -> None:
     outer = [r for r in w.digits if any(r in free(u.src[2]) for u in value.src)]
     now = w.fresh([*outer, *([w.inner] if w.inner.op is Ops.RANGE else [])])
     a, b = (_operand(w, u, slot, now) for u in value.src)
-    w.c.fence(Fence.WGMMA, w.sums)
+    sums, before = (w.sums, w.step) if w.part_sums is None else (w.part_sums, ix.ZERO)
+    w.c.fence(Fence.WGMMA, sums)
     with w.loops(*now.values()):
-        at = w.sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
-        keep = ix.at_least(ix.add(w.step, now.get(w.inner, ix.ZERO)), 1)
+        at = sums.index(ix.scale(flat(outer, now), atom.accumulator.registers))
+        keep = ix.at_least(ix.add(before, now.get(w.inner, ix.ZERO)), 1)
         w.c.mma(atom.name, at, a, b, keep)
     w.c.commit(Engine.WGMMA)
-    w.c.wait_group(Engine.WGMMA, 0, w.sums)
+    w.c.wait_group(Engine.WGMMA, 0, sums)
+    if sums is not w.sums:
+        r = w.range(sums.arg.shape[0])
+        with w.loops(r):
+            whole = w.sums.index(r)
+            w.c.store(whole, w.c.load(whole) + w.c.load(sums.index(r)))
 
 
 def _by_wgmma_of_registers(w: Writer, value: UOp, slot: UOp) -> None:

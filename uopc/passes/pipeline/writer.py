@@ -30,7 +30,8 @@ class Writer:
     in that group, among those of its slice, and in the block; members: the ranges that member is
     made of; holders: threads of a slice, each of which holds sums.
     stages: its staged operands; stores: its STOREs; memory: of operands and of results that leave
-    by tensor copies, by name; sums: the thread's.
+    by tensor copies, by name; sums: the thread's; part_sums: those of a tile of k, where they are
+    added to the others afterwards.
     turn: the tiles of D that this block has made before; c: the cursor.
     """
 
@@ -69,6 +70,9 @@ class Writer:
             self.memory[name] = self.alloc(AddrSpace.SHARED, u.dtype, count * u.arg.size, name)
         size = prod(r.arg.size for r in self.digits)
         self.sums = self.alloc(AddrSpace.REG, self.total.dtype, size, "sum")
+        self.part_sums = (
+            self.alloc(AddrSpace.REG, self.total.dtype, size, "part") if plan.promote else None
+        )
         self.turn = ix.ZERO
         self.c = Cursor()
 
@@ -103,7 +107,7 @@ class Writer:
 
     def start_sums(self) -> None:
         """Zeros, for those that add to what is there."""
-        if not self.by_wgmma:  # which starts from zero by itself
+        if not self.by_wgmma or self.plan.promote:  # else tensor cores start from zero themselves
             self.zero_sums()
 
     def zero_sums(self) -> None:
