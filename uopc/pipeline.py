@@ -47,7 +47,7 @@ from uopc.passes.scans import scans
 from uopc.passes.segments import Segmented, segment_opts, segments
 from uopc.passes.share import axes_of, reduced_axes, scanned_axes, share
 from uopc.passes.split import split
-from uopc.passes.split_grid import UnsplittableError, split_axis, split_grid
+from uopc.passes.split_grid import split_axis, split_grid
 from uopc.passes.split_scan import split_scan
 from uopc.passes.tile_product import tile_product
 from uopc.passes.turn import turn
@@ -356,7 +356,7 @@ class Choice:
     def steps(self, opts: Opts) -> tuple[tuple[Step, ...], list[UOp]]:
         """Its steps under these Opts, and the BUFFERs between them.  No device is asked for.
 
-        Raises UsageError, TargetError or UnsplittableError where they do not fit.
+        Raises UsageError or TargetError where they do not fit.
         """
         return _steps(self.root, opts, self.slot, self.name, self._way)
 
@@ -488,11 +488,11 @@ def _first_that_fits(
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
     first: tuple[tuple[Step, ...], list[UOp]] | None = None
-    refused: TargetError | UnsplittableError | None = None
+    refused: TargetError | UsageError | None = None
     for opts in ranked:
         try:
             made = _steps(root, opts, slot, name, way)
-        except (TargetError, UnsplittableError) as error:
+        except (TargetError, UsageError) as error:
             refused = error
             if not chosen:
                 raise

@@ -10,11 +10,11 @@ from uopc.choose.sizes import Aim
 from uopc.dtype import DType, dtypes
 from uopc.layouts import ATOMS
 from uopc.passes.find_products import Product
-from uopc.passes.operands import Lies, lies, neighbours
+from uopc.passes.operands import Lies, as_type, lies, neighbours, uncast
 from uopc.plan import FMA, Plan
 from uopc.symbolic import index as ix
 from uopc.target import Target
-from uopc.uop.node import UOp, toposort
+from uopc.uop.node import toposort
 from uopc.uop.ops import Ops
 
 #: names in atoms
@@ -23,21 +23,23 @@ TYPE_NAMES: dict[DType, str] = {
     **{dtypes.f8e4m3: "f8e4m3", dtypes.f8e5m2: "f8e5m2"},
 }
 TF32 = "tf32"
+#: of 16 bits, as which narrower operands are multiplied that no atom takes as they are
+WIDER = (dtypes.bf16, dtypes.f16)
 
 
 @dataclass(frozen=True)
 class ProductFacts:
     """A product on a target: its types, and how its operands lie.
 
-    kind: in names of atoms, or FMA.  even: elements that the places of the result's columns are
-    multiples of.  bytes: each parameter once.
+    kind: in names of atoms, or FMA.  types: in which a and b are multiplied.  even: elements that
+    the places of the result's columns are multiples of.  bytes: each parameter once.
     """
 
     target: Target
     product: Product
     sizes: tuple[int, int, int, int]
     kind: str
-    itemsize: int
+    types: tuple[DType, DType]
     a: Lies
     b: Lies
     result: DType
@@ -46,20 +48,24 @@ class ProductFacts:
 
     @classmethod
     def of(cls, facts: KernelFacts, product: Product, aim: Aim) -> ProductFacts:
-        a, b = narrowest(product.a), narrowest(product.b)
-        kind = _kind(product, a.dtype, b.dtype, aim)
-        if kind == FMA:
-            a, b = product.a, product.b
+        kind, types = _kind(product, aim)
+        a, b = (as_type(x, t) for x, t in zip((product.a, product.b), types, strict=True))
+        assert a is not None and b is not None
         store = next(u for u in facts.root.src[0].src if u.op is Ops.STORE)
         offset, along = store.src[0].src[1], product.n[-1]
         even = next((n for n in (8, 4, 2) if ix.divides(n, neighbours(offset, along, n)[0])), 1)
         return cls(
-            *(aim.target, product, product.sizes, kind, a.dtype.itemsize),
+            *(aim.target, product, product.sizes, kind, types),
             *(lies(product, a, product.m), lies(product, b, product.n)),
             store.src[1].dtype,
             even,
             _touched(facts),
         )
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of either operand."""
+        return self.types[0].itemsize
 
     def is_box(self, x: Lies) -> bool:
         """Can tensor copies bring an operand as it lies?"""
@@ -101,20 +107,25 @@ def _touched(facts: KernelFacts) -> int:
     return sum(most.values())
 
 
-def narrowest(operand: UOp) -> UOp:
-    """The operand, or what it is a CAST of, where that loses nothing."""
-    while operand.op is Ops.CAST and operand.src[0].dtype in TYPE_NAMES:
-        operand = operand.src[0]
-    return operand
-
-
-def _kind(product: Product, a: DType, b: DType, aim: Aim) -> str:
-    """Types of the operands as atoms call them, where tensor cores give the sums that are asked
-    for; else FMA."""
-    total = product.total.dtype
-    if a in TYPE_NAMES and b in TYPE_NAMES:
-        both = TYPE_NAMES[a] if a is b else f"{TYPE_NAMES[a]}x{TYPE_NAMES[b]}"
-        wanted = dtypes.i32 if a.is_int else dtypes.f32
-        known = any(x.name.split(".")[2:] == [both] for x in ATOMS.values())
-        return both if total is wanted and known else FMA
-    return TF32 if aim.tf32 and total is dtypes.f32 and a is b is dtypes.f32 else FMA
+def _kind(product: Product, aim: Aim) -> tuple[str, tuple[DType, DType]]:
+    """(types of the operands as atoms call them, and as they are), where tensor cores of the target
+    give the sums that are asked for; else FMA."""
+    own, total = (product.a.dtype, product.b.dtype), product.total.dtype
+    a, b = uncast(product.a).dtype, uncast(product.b).dtype
+    if total is dtypes.i32:
+        ways = [(a, b)] if a.is_int and b.is_int else []
+    elif total is dtypes.f32:
+        ways = [*([(a, b)] if a.is_float and b.is_float else []), *((t, t) for t in WIDER)]
+    else:
+        ways = []
+    for x, y in ways:
+        known = x in TYPE_NAMES and y in TYPE_NAMES
+        if not known or as_type(product.a, x) is None or as_type(product.b, y) is None:
+            continue
+        both = TYPE_NAMES[x] if x is y else f"{TYPE_NAMES[x]}x{TYPE_NAMES[y]}"
+        if any(
+            at.name.split(".")[2:] == [both] and at.runs_on(aim.target.name)
+            for at in ATOMS.values()
+        ):
+            return both, (x, y)
+    return TF32 if aim.tf32 and total is own[0] is own[1] is dtypes.f32 else FMA, own

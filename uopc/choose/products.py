@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from uopc.choose.facts import KernelFacts
-from uopc.choose.product_facts import TF32, ProductFacts, narrowest
+from uopc.choose.product_facts import TF32, ProductFacts
 from uopc.choose.product_time import clocks
 from uopc.choose.sizes import Aim
 from uopc.errors import UsageError
 from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR
 from uopc.opts import Opts
 from uopc.passes.find_products import find_product
-from uopc.passes.operands import Lies, folded_map, is_view, padded
+from uopc.passes.operands import Lies, as_type, folded_map, is_view
 from uopc.plan import BULK, COLUMNS, CP_ASYNC, FMA, REGISTERS, Plan
 
 #: multiplications below which threads with digits of their own are as good
@@ -110,9 +110,10 @@ def _copies(p: ProductFacts) -> str:
 
 def _by_wgmma(p: ProductFacts) -> Iterator[Candidate]:
     k = LINE_BYTES // p.itemsize
-    atom = f"wgmma.m64n{{}}k{k // 4}.{p.kind}"
     for swap in (False, True):
         a, b = (p.b, p.a) if swap else (p.a, p.b)
+        kind = "x".join(reversed(p.kind.split("x"))) if swap else p.kind  # of two types: a's, b's
+        atom = f"wgmma.m64n{{}}k{k // 4}.{kind}"
         fits = {"a": p.is_box(a), "b": p.is_box(b)}
         suffix = ""
         if p.itemsize != 2:  # tensor cores read them along k; registers take either
@@ -156,8 +157,10 @@ def _boxes_of_rows(p: ProductFacts, count: int) -> tuple[int, ...]:
     cut = dict(zip(p.product.m, best, strict=True))
     cut |= dict.fromkeys((*p.product.batch, *p.product.k), 1)
     cut[p.product.k[-1]] = LINE_BYTES // p.itemsize
-    a = padded(narrowest(p.product.a))
-    return best if is_view(a) and folded_map(a, cut, LINE_BYTES) is not None else ()
+    a = as_type(p.product.a, p.types[0])
+    return (
+        best if a is not None and is_view(a) and folded_map(a, cut, LINE_BYTES) is not None else ()
+    )
 
 
 def _by_mma(p: ProductFacts) -> Iterator[Candidate]:
@@ -207,17 +210,17 @@ def _rings(
         one = Plan(**{**tile, **how, "depth": 2})
     except UsageError:  # more sums than a thread has registers, say
         return
+    tiles = p.tiles(one)
+    group = 16 if one.block_n > 128 and one.roles else 8
+    blocks = p.target.sms if one.roles and tiles > p.target.sms else 0
     room = (p.target.shared_optin_bytes - RESERVED_BYTES) // max(1, one.blocks_per_sm)
     most = MOST_IN_FLIGHT if one.roles else MOST_TOGETHER
+    if not blocks:  # else tiles of k of the next tile of D follow
+        most = min(most, max(2, p.steps(one)))
     rings = (n for n in range(most, 1, -1) if _shared_bytes(p, one, n) <= room)
     depth = next(rings, 0)
     if not depth:
         return
-    tiles = p.tiles(one)
-    group = 16 if one.block_n > 128 and one.roles else 8
-    blocks = p.target.sms if one.roles and tiles > p.target.sms else 0
-    if not blocks:
-        depth = min(depth, max(2, p.steps(one)))
     yield Candidate(replace(one, depth=depth, group=group, blocks=blocks), efficiency)
     for splits in SPLITS:
         if tiles * splits <= 2 * p.target.sms and p.steps(one) >= splits * LEAST_STEPS:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from uopc.dtype import DType
 from uopc.errors import UsageError
 from uopc.layouts import K_MAJOR, MN_MAJOR, Operand, tma_fault
 from uopc.passes.find_products import Product, Ranges, places
 from uopc.symbolic import index as ix
+from uopc.symbolic.cast import keeps_all
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.node import UOp, inherit, memory, prod, toposort
 from uopc.uop.ops import AxisType, Ops, RangeArg, TensorMapArg
 
 
@@ -22,14 +24,34 @@ def narrow(operand: UOp, of: Operand | None) -> UOp:
 
     Raises UsageError where that would change it.
     """
-    if of is None or operand.dtype is of.dtype:
+    if of is None:
         return padded(operand)
-    if operand.op is Ops.CAST and operand.src[0].dtype is of.dtype:
-        return padded(operand.src[0])
+    if (found := as_type(operand, of.dtype)) is not None:
+        return found
     raise UsageError(
         f"Opts.plan: the atom multiplies {of.dtype}, an operand is {operand.dtype}. Choose an atom "
         "for that, or cast the operand"
     )
+
+
+def as_type(operand: UOp, dtype: DType) -> UOp | None:
+    """The same values in another dtype: what it is a CAST of, or that as this dtype, where neither
+    loses anything; else None."""
+    if operand.dtype is dtype:
+        return padded(operand)
+    source = uncast(operand)
+    if source.dtype is dtype:
+        return padded(source)
+    if source is operand or not keeps_all(source.dtype, dtype):
+        return None
+    return inherit(UOp(Ops.CAST, (source,), dtype), operand)
+
+
+def uncast(operand: UOp) -> UOp:
+    """The operand, or what it is a CAST of, where that loses nothing."""
+    if operand.op is Ops.CAST and keeps_all(operand.src[0].dtype, operand.dtype):
+        return uncast(operand.src[0])
+    return operand
 
 
 def padded(value: UOp) -> UOp:

@@ -16,15 +16,14 @@ from uopc.passes.pipeline.fill import copy_box, fill
 from uopc.passes.pipeline.multiply import multiply
 from uopc.passes.pipeline.parts import whole_sums
 from uopc.passes.pipeline.store import store, wait_for_stores
-from uopc.passes.pipeline.writer import Writer, form_of
+from uopc.passes.pipeline.writer import Writer, form_of, place_in_ring
 from uopc.passes.walk import replace
-from uopc.plan import Plan
+from uopc.plan import REGISTERS_OF_SM, Plan
 from uopc.symbolic import index as ix
 from uopc.uop.node import UOp, derive, toposort
 from uopc.uop.ops import AxisType, Engine, Fence, Ops, RangeArg
 
-#: registers of an SM, and what setmaxnreg may leave a thread (PTX ISA, setmaxnreg)
-REGISTERS_OF_SM = 1 << 16
+#: what setmaxnreg may leave a thread (PTX ISA, setmaxnreg)
 MOST_REGISTERS, FEW_REGISTERS, FEWEST_REGISTERS = 240, 40, 32
 
 #: the barrier of all that multiply (those of one group have the first numbers)
@@ -125,8 +124,7 @@ def _produce(w: Writer, full: UOp, empty: UOp, boxes: list[str], others: list[st
 
 def _ring(w: Writer, step: UOp) -> tuple[UOp, UOp]:
     """(place in the ring, parity of the round) of a tile of k, counted through all turns."""
-    number, depth = ix.add(ix.scale(w.turn, w.steps), step), w.plan.depth
-    return ix.mod(number, depth), ix.mod(ix.div(number, depth), 2)
+    return place_in_ring(ix.add(ix.scale(w.turn, w.steps), step), w.plan.depth)
 
 
 def _of_kind(root: UOp, kind: AxisType) -> list[UOp]:
