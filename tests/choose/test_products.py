@@ -8,7 +8,6 @@ import uopc
 from tests.helpers import assert_same
 from tests.kernels import param
 from tests.passes.test_products import product, times, whole_numbers
-from uopc import pipeline
 from uopc.choose import products as chosen
 from uopc.dtype import DType, dtypes
 from uopc.opts import Opts
@@ -92,7 +91,7 @@ def test_every_plan_that_is_offered_can_be_built(body: UOp, target: str) -> None
 def test_a_plan_that_cannot_be_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a choice overlooks, another one is taken."""
     unfit = Opts(gpu=True, plan=Plan("mma.m16n8k16.f16", 64, 64, 32, 2, 2))
-    monkeypatch.setattr(pipeline.choose_gpu, "products", lambda facts, aim: [unfit])
+    monkeypatch.setattr("uopc.choose.gpu.products", lambda facts, aim: [unfit])
     body = product(20, 30, 40, dtypes.bf16)
     kernel = uopc.compile(body, target="emulated")
     arrays = whole_numbers(body)
