@@ -103,7 +103,9 @@ def _operand(w: Writer, stage: UOp, slot: UOp, now: Mapping[UOp, UOp]) -> UOp:
 
     def begins(digits: Mapping[UOp, UOp]) -> UOp:
         row, k = ix.digits(ix.substitute(stage.src[2], dict(digits)), (form.rows, form.k))
-        return index_of(tile.linear(*((row, k) if form.major == K_MAJOR else (k, row))))
+        return ix.canonical(
+            index_of(tile.linear(*((row, k) if form.major == K_MAJOR else (k, row))))
+        )
 
     first = begins(dict.fromkeys(now, ix.ZERO))
     canonical = layouts.operand_descriptor(tile, form.major)
