@@ -498,6 +498,21 @@ def test_operands_of_another_type_than_the_atoms_are_an_error() -> None:
         uopc.compile(product(64, 64, 64, dtypes.f32), Opts(gpu=True, plan=PLANS["mma"]), "emulated")
 
 
+def test_sums_of_another_type_than_the_atoms_are_an_error() -> None:
+    body = times(
+        param(0, 64, 64, dtype=dtypes.bf16), param(1, 64, 64, dtype=dtypes.bf16), dtypes.f64
+    )
+    with pytest.raises(UsageError, match="the atom sums in f32, the kernel in f64"):
+        uopc.compile(body.cast(dtypes.f32), Opts(gpu=True, plan=PLANS["mma"]), "emulated")
+
+
+def test_a_cast_that_loses_something_is_no_operand_of_a_narrower_atom() -> None:
+    a, b = (param(n, 64, 64, dtype=dtypes.u8).cast(dtypes.i8) for n in (0, 1))
+    plan = Plan("mma.m16n8k32.u8", 64, 64, 64, 2, 2)
+    with pytest.raises(UsageError, match="multiplies u8, an operand is i32"):
+        uopc.compile(times(a, b, dtypes.i32), Opts(gpu=True, plan=plan), "emulated")
+
+
 # ---- for real archs
 COMPILED: dict[str, tuple[Plan, str, dict[str, int]]] = {
     "fma": (

@@ -14,7 +14,7 @@ from uopc.layouts.shared import SWIZZLES
 
 TMA_MAX_RANK = 5
 TMA_MAX_BOX = 256
-TMA_MAX_SIZE = 1 << 32
+TMA_MAX_SIZE = 1 << 31  # a map takes twice that, a copy coordinates below: they are signed
 TMA_MAX_STRIDE_BYTES = 1 << 40
 #: bytes that base, strides, the box's rows and the first innermost coordinate are multiples of
 TMA_GRANULE = 16

@@ -202,6 +202,12 @@ class _Tiling:
         """The REDUCE over tiles of k and what is inside of them."""
         plan, product = self.plan, self.product
         atom = plan.tensor_core
+        if atom is not None and atom.accumulator.dtype is not product.total.dtype:
+            raise UsageError(
+                f"Opts.plan: the atom sums in {atom.accumulator.dtype}, the kernel in "
+                f"{product.total.dtype}. Choose another atom, or cast the operands to "
+                f"{atom.accumulator.dtype}"
+            )
         inner = self._range(plan.slice_k // (atom.k if atom else 1), AxisType.UPCAST, "u")
         a = self._stage("a", product.a, self.m, self.tile_m)
         b = self._stage("b", product.b, self.n, self.tile_n)
