@@ -498,6 +498,15 @@ def test_operands_of_another_type_than_the_atoms_are_an_error() -> None:
         uopc.compile(product(64, 64, 64, dtypes.f32), Opts(gpu=True, plan=PLANS["mma"]), "emulated")
 
 
+@pytest.mark.parametrize("name", ["fma, a ring", "mma, a ring", "wgmma, a ring", "wgmma, roles"])
+def test_tiles_of_k_that_are_all_padding(name: str) -> None:
+    """The last ones, known as such when they are asked for."""
+    plan = replace(PLANS[name], depth=3)
+    k, dtype = 3 * plan.block_k, of(plan)
+    a = param(0, 70, k - plan.block_k, dtype=dtype).pad(((0, 0), (0, plan.block_k)))
+    gives_its_numbers(times(a, param(1, 40, k, dtype=dtype), dtypes.f32), plan)
+
+
 def test_sums_of_another_type_than_the_atoms_are_an_error() -> None:
     body = times(
         param(0, 64, 64, dtype=dtypes.bf16), param(1, 64, 64, dtype=dtypes.bf16), dtypes.f64

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.layouts import K_MAJOR, OperandTile
-from uopc.passes.operands import contiguous_along, neighbours, places_along, runs
+from uopc.passes.operands import contiguous_along, is_view, neighbours, places_along, runs
 from uopc.passes.pipeline.writer import Writer, coordinates, form_of, place_in_tile
 from uopc.passes.tile_product import turns_by_copies, zero_outside
 from uopc.passes.walk import replace
@@ -32,7 +32,8 @@ def fill(w: Writer, stage: UOp, slot: UOp, step: UOp, thread: UOp, threads: int)
     r, c = coordinates(stage)
     now = {w.step: step} if w.step.op is Ops.RANGE else {}
     value = ix.substitute(stage.src[0], now)
-    share = _Share.of(value, r, c, form_of(stage), threads, arg.engine)
+    engine = arg.engine if is_view(value) else None  # of a tile that is all outside there is none
+    share = _Share.of(value, r, c, form_of(stage), threads, engine)
     first = ix.scale(slot, arg.size)
 
     def place(copy: UOp, e: UOp) -> UOp:
