@@ -498,6 +498,17 @@ def test_operands_of_another_type_than_the_atoms_are_an_error() -> None:
         uopc.compile(product(64, 64, 64, dtypes.f32), Opts(gpu=True, plan=PLANS["mma"]), "emulated")
 
 
+@pytest.mark.parametrize("k", [20, 32])
+@pytest.mark.parametrize("name", ["fma, a ring", "fma, boxes", "mma, a ring"])
+def test_indices_that_are_neighbours_are_not_copied_for_rows(name: str, k: int) -> None:
+    """Tables are contiguous along m, of which what they name is not."""
+    dtype = of(PLANS[name])
+    at = (param(2, 64, dtype=dtypes.i32) + param(3, 64, dtype=dtypes.i32)).maximum(0)
+    rows = param(0, 90, k, dtype=dtype)
+    a = rows.gather((~0, 1), at.reshape((64, 1)).expand((64, k)))
+    gives_its_numbers(times(a, param(1, 64, k, dtype=dtype), dtypes.f32), PLANS[name])
+
+
 @pytest.mark.parametrize("name", ["fma, a ring", "mma, a ring", "wgmma, a ring", "wgmma, roles"])
 def test_tiles_of_k_that_are_all_padding(name: str) -> None:
     """The last ones, known as such when they are asked for."""

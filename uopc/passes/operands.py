@@ -74,8 +74,10 @@ def is_zero(u: UOp) -> bool:
 
 
 def contiguous_along(value: UOp, r: UOp, c: UOp) -> str:
-    """Along which side of its tile an operand lies element by element in memory."""
-    offsets = [u.src[0].src[1] for u in toposort(value) if u.op is Ops.LOAD]
+    """Along which side of its tile an operand lies element by element in memory: a view itself,
+    whatever loads its indices."""
+    loads = [value] if is_view(value) else [u for u in toposort(value) if u.op is Ops.LOAD]
+    offsets = [u.src[0].src[1] for u in loads]
     down, across = (sum(runs(x, side, 2) for x in offsets) for side in (r, c))
     return MN_MAJOR if down > across else K_MAJOR
 

@@ -140,7 +140,7 @@ class _Share:
         straight = along_k == (form.major == K_MAJOR)
         width = _width(value, along, length)
         if engine is Engine.CP_ASYNC:
-            wide = width if straight else 1
+            wide = width if straight and _whole(value.src[0].src[1], along, width) else 1
             if wide * value.dtype.itemsize in COPY_BYTES and _gated_as_one(value, along, wide):
                 turns = not straight and turns_by_copies(form.rows, form.k, value.dtype.itemsize)
                 return cls(form, along_k, wide, threads, True, TURNED if turns else IN_LINE)
