@@ -14,14 +14,43 @@ from uopc.opts import Opts
 from uopc.pipeline import choices
 from uopc.plan import FMA, Plan
 from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
 from uopc.uop.oracle import evaluate
 
 
-@pytest.fixture(autouse=True)
-def _small_products_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of small products too, and those that are guessed to be slow."""
     monkeypatch.setattr(chosen, "LEAST_BY_TENSOR_CORES", 1)
     monkeypatch.setattr(chosen, "LEAST_BY_FMA", 1)
     monkeypatch.setattr(chosen, "MOST", 1000)
+    monkeypatch.setattr(chosen, "MOST_TIMES_THREADS", 1000)
+
+
+def batched(z: int, m: int, n: int, k: int, dtype: DType) -> UOp:
+    """z products, of f32 sums."""
+    a = param(0, z, m, k, dtype=dtype).reshape((z, m, 1, k)).expand((z, m, n, k))
+    b = param(1, z, n, k, dtype=dtype).reshape((z, 1, n, k)).expand((z, m, n, k))
+    return (a.cast(dtypes.f32) * b.cast(dtypes.f32)).reduce(Ops.ADD, 1)
+
+
+#: whether tiles are filled, or memory bounds the product anyway
+FILLED: dict[str, tuple[UOp, bool]] = {
+    "two rows": (product(2, 4096, 4096, dtypes.bf16), True),
+    "two rows in f32": (product(2, 16384, 4096, dtypes.f32), True),
+    "few k": (product(4096, 4096, 4, dtypes.f32), True),
+    "batches of heads": (batched(64, 1024, 64, 1024, dtypes.bf16), True),
+    "tiny products": (batched(1 << 20, 4, 4, 4, dtypes.f32), False),
+    "tiny products of 16 bits": (batched(1 << 20, 4, 4, 4, dtypes.bf16), False),
+    "two rows by four, long k": (product(2, 4, 1 << 22, dtypes.bf16), False),
+}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", FILLED)
+def test_tiles_that_would_be_all_but_empty_are_not_chosen(name: str, target: str) -> None:
+    body, filled = FILLED[name]
+    assert bool(plans(body, target)) == filled
 
 
 def plans(body: UOp, target: str) -> list[Plan]:
@@ -61,6 +90,7 @@ KINDS: dict[str, tuple[UOp, dict[str, str]]] = {
 }
 
 
+@pytest.mark.usefixtures("every_plan")
 @pytest.mark.parametrize("name", KINDS)
 def test_the_types_in_which_operands_are_multiplied(name: str) -> None:
     body, wanted = KINDS[name]
@@ -79,6 +109,7 @@ BUILT = [
 ]
 
 
+@pytest.mark.usefixtures("every_plan")
 @pytest.mark.parametrize("body, target", BUILT)
 def test_every_plan_that_is_offered_can_be_built(body: UOp, target: str) -> None:
     (choice,) = choices(body, target)

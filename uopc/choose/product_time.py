@@ -7,6 +7,8 @@ of an H200 and rounded; note 0015 has the figures behind them.  What matters is 
 
 from __future__ import annotations
 
+import math
+
 from uopc.choose.product_facts import ProductFacts
 from uopc.plan import BULK, CP_ASYNC, FMA, NEIGHBOURS, Plan
 
@@ -30,6 +32,8 @@ PER_CLOCK = {
 }
 #: part of that which an engine reaches; of FMA, tiles have their own
 EFFICIENCY = {BULK: 1.0, CP_ASYNC: 0.7, "mma": 0.6}
+#: multiplications of an SM in a clock by threads with digits of their own, in round numbers
+BY_THREADS_PER_CLOCK = 16
 ALONE = 0.6  # of an SM's rate, what one block of several has while it is alone
 
 
@@ -61,6 +65,12 @@ def clocks(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> float:
     blocks = facts.tiles(plan) * plan.splits
     busy = _rounds(blocks, facts.target.sms, plan.blocks_per_sm) * each
     return max(busy, memory) + START_CLOCKS + fold + _writing(facts, plan)
+
+
+def clocks_by_threads(facts: ProductFacts) -> float:
+    """Roughly what it takes without a plan, by threads with digits of their own."""
+    computing = math.prod(facts.sizes) / (facts.target.sms * BY_THREADS_PER_CLOCK)
+    return computing + facts.bytes / MEMORY_BYTES_PER_CLOCK + START_CLOCKS
 
 
 def _rounds(blocks: int, sms: int, per_sm: int) -> float:

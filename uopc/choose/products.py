@@ -13,7 +13,7 @@ from typing import Any
 
 from uopc.choose.facts import KernelFacts
 from uopc.choose.product_facts import TF32, ProductFacts
-from uopc.choose.product_time import clocks
+from uopc.choose.product_time import clocks, clocks_by_threads
 from uopc.choose.sizes import Aim
 from uopc.errors import UsageError
 from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR
@@ -25,6 +25,8 @@ from uopc.plan import BULK, COLUMNS, CP_ASYNC, FMA, REGISTERS, Plan
 #: multiplications below which threads with digits of their own are as good
 LEAST_BY_TENSOR_CORES, LEAST_BY_TF32, LEAST_BY_FMA = 1 << 22, 1 << 24, 1 << 26
 MOST = 6  # candidates
+#: by how much plans may be slower than threads, so much is that estimate off at most
+MOST_TIMES_THREADS = 4
 RESERVED_BYTES = 1024  # of shared memory: mbarriers, and what the driver keeps
 LINE_BYTES, WIDEST_BYTES = 128, 16
 LEAST_LINE_BYTES = 32  # of a swizzled line: thinner tiles cannot lie as they come
@@ -81,7 +83,8 @@ THREAD_TILES = (
 
 
 def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
-    """Opts with a plan, the best guess first; none where the kernel is no product, or small."""
+    """Opts with a plan, the best guess first; none where the kernel is no product, or small, or
+    where tiles would be all but empty."""
     try:
         product = find_product(facts.root)
     except UsageError:
@@ -91,6 +94,8 @@ def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
     if math.prod(product.sizes) < least:
         return []
     timed = sorted((clocks(p, c.plan, c.efficiency), n, c.plan) for n, c in enumerate(plans(p)))
+    if not timed or timed[0][0] > MOST_TIMES_THREADS * clocks_by_threads(p):
+        return []  # many tiny products, say, each in a tile that it hardly fills
     return [Opts(gpu=True, merge=facts.merge, plan=plan) for _, _, plan in timed[:MOST]]
 
 
