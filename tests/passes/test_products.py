@@ -217,6 +217,15 @@ def test_boxes_of_an_image_launched(name: str) -> None:
     assert_same(kernel(*arrays.values()), evaluate(body, arrays))
 
 
+@pytest.mark.parametrize("k", [2, 16])
+@pytest.mark.parametrize("copy", [REGISTERS, CP_ASYNC, BULK])
+def test_one_atom_has_all_of_k(copy: str, k: int) -> None:
+    atom = "wgmma.m64n8k16.bf16" if copy == BULK else BF16
+    rows = 64 if copy == BULK else 16
+    plan = Plan(atom, rows, 8, 16, 1, 1, depth=1 + (copy == BULK), copy=copy)
+    gives_its_numbers(product(20, 9, k, dtypes.bf16), plan)
+
+
 ATOMS = [
     a.name for a in layouts.ATOMS.values() if a.engine == "mma.sync" and a.accumulator.packing == 1
 ]

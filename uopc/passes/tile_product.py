@@ -231,6 +231,8 @@ class _Tiling:
         _check_room(plan, a.bytes, b.bytes, value.dtype.itemsize)
         closed = (self.part, self.slice, self.step, inner)
         ranges = tuple(r for r in closed if r.op is Ops.RANGE)
+        if not ranges:  # one atom has all of k: what a REDUCE closes is named, be it of one step
+            ranges = (UOp(Ops.RANGE, (), RangeArg(next(self._axes), 1, AxisType.REDUCE, "k")),)
         return derive(product.total, (value, *ranges))
 
     def _repeats(self, digits: tuple[Digit, ...], size: int) -> UOp:
