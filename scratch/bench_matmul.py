@@ -24,11 +24,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uopc
+from tests.beside_torch import Output, seen
 from tests.matmul_table import ROWS, Row
 from uopc.compiled import Kernel
 from uopc.dtype import dtypes
@@ -39,7 +40,7 @@ from uopc.runtime.buffer import Buffer, synchronize
 from uopc.runtime.executor import Launcher
 from uopc.runtime.memory import gpu_of
 from uopc.runtime.timing import CUDAClock, Timing, time_candidates
-from uopc.uop.node import Shape, prod
+from uopc.uop.node import prod
 
 DEVICE = "cuda"
 MISSING = 3  # exit code: something that this script needs is not here
@@ -116,21 +117,6 @@ def named(kernel: Kernel) -> str:
 
 
 # ---- torch
-def seen(torch: Any, buffer: Buffer, shape: Shape) -> Any:
-    """A torch tensor over a Buffer's own memory."""
-    same = {
-        dtypes.bf16: (dtypes.i16, torch.bfloat16),
-        dtypes.f8e4m3: (dtypes.i8, torch.float8_e4m3fn),
-    }
-    if buffer.dtype in same:  # no protocol that both speak has it
-        bits, dtype = same[buffer.dtype]
-        flat = torch.as_tensor(buffer.view(0, bits, buffer.size).array, device=DEVICE).view(dtype)
-    else:
-        flat = torch.as_tensor(buffer.array, device=DEVICE)
-    assert flat.data_ptr() == buffer.address, "torch has copied the memory"
-    return flat.reshape(shape)
-
-
 def filled(torch: Any, row: Row) -> tuple[list[Buffer], list[Any]]:
     """Inputs of normal numbers, for both."""
     buffers, tensors = [], []
@@ -255,19 +241,6 @@ def summary(rows: Sequence[Measured]) -> str:
         part = math.exp(sum(logs) / len(logs))
         lines.append(f"the heuristic alone: {part:.3f} of the searched one, {len(both)} rows")
     return "\n".join([*lines, f"rows below the bar: {len(missed)}", *missed])
-
-
-class Output:
-    """Lines to the terminal, and to a file where one is asked for."""
-
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-
-    def __call__(self, text: str) -> None:
-        print(text, flush=True)
-        if self._file is not None:
-            self._file.write(text + "\n")
-            self._file.flush()
 
 
 def with_torch(rows: Sequence[Row], options: argparse.Namespace, say: Output) -> int:

@@ -26,12 +26,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.beside_torch import Output, seen
 from tests.memory_table import LARGE_BYTES, ROWS, Row
 from uopc.compiled import Kernel
 from uopc.dtype import DType, dtypes
@@ -148,17 +149,6 @@ def compiled(row: Row, on: Target) -> list[Kernel]:
 
 
 # ---- torch
-def seen(torch: Any, buffer: Buffer, shape: Shape) -> Any:
-    """A torch tensor over a Buffer's own memory."""
-    if buffer.dtype is dtypes.bf16:  # no protocol that both speak has it
-        bits = buffer.view(0, dtypes.i16, buffer.size)
-        flat = torch.as_tensor(bits.array, device=DEVICE).view(torch.bfloat16)
-    else:
-        flat = torch.as_tensor(buffer.array, device=DEVICE)
-    assert flat.data_ptr() == buffer.address, "torch has copied the memory"
-    return flat.reshape(shape)
-
-
 def listed(results: Any) -> list[Any]:
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
@@ -285,19 +275,6 @@ def summary(rows: Sequence[Measured]) -> str:
     missed = [f"  {m.row}: {m.misses}" for m in rows if m.misses]
     lines.append(f"rows below the bar: {len(missed)}")
     return "\n".join([*lines, *missed])
-
-
-class Output:
-    """Lines to the terminal, and to a file where one is asked for."""
-
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-
-    def __call__(self, text: str) -> None:
-        print(text, flush=True)
-        if self._file is not None:
-            self._file.write(text + "\n")
-            self._file.flush()
 
 
 def empty_kernel_us(clock: CUDAClock) -> float:

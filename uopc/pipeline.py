@@ -112,10 +112,6 @@ def _vectorise(root: UOp, opts: Opts) -> UOp:
     return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
 
 
-def _displace(root: UOp, opts: Opts) -> UOp:
-    return displace(root) if opts.gpu else root
-
-
 def _asked(numerics: Numerics) -> bool:
     return numerics.exact_math
 
@@ -135,14 +131,17 @@ LOWERING: tuple[Pass, ...] = (
 )
 
 
+_USUAL = {p.name: p for p in LOWERING}
+
 #: INDEXED -> LOOPS of a product with a plan: who copies, who waits and who multiplies
 BY_PLAN: tuple[Pass, ...] = (
-    LOWERING[0],
+    _USUAL["simplify"],
     Pass("tile_product", _tile_product, Stage.MAPPED, "the plan's tiles, in place of digits"),
     Pass("pipeline", _pipeline, Stage.LOOPS, "memory and order"),
-    LOWERING[-3],
-    Pass("displace", _displace, Stage.LOOPS, "accesses are as wide as they get"),
-    *LOWERING[-2:],
+    _USUAL["vectorise"],
+    Pass("displace", _plain(displace), Stage.LOOPS, "accesses are as wide as they get"),
+    _USUAL["exact_math"],
+    _USUAL["legalise"],
 )
 
 

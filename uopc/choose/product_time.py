@@ -2,7 +2,8 @@
 
 A block is bound by the multiplications of its SM, the bytes that reach it from L2, or those that
 tensor cores read from shared memory; the whole by its rounds, or by what memory moves.  Numbers are
-of an H200 and rounded; note 0015 has the figures behind them.  What matters is their order.
+of an H200, set by hand against timed plans (note 0015); ALONE, BY_THREADS_PER_CLOCK and the parts
+of the peak of small tiles of FMA (`choose/products.py`) are guesses.  What matters is the order.
 """
 
 from __future__ import annotations

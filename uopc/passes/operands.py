@@ -137,8 +137,8 @@ def lies(product: Product, operand: UOp, own: Ranges) -> Lies:
     )
     terms, _ = ix.affine(offset)
     plain = len(operand.src) == 1 and set(terms) <= {z, r, c}
-    strides = tuple([terms.get(x, 0) for x in (z, r, c)]) if plain else None
-    return Lies(strides, major, even)  # type: ignore[arg-type]  # three of them
+    strides = (terms.get(z, 0), terms.get(r, 0), terms.get(c, 0)) if plain else None
+    return Lies(strides, major, even)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ time both are a BARRIER of their own.  With more, a BARRIER a tile is both: what
 asked for depth - 1 tiles ago, and what may be overwritten after it was read before it
 (`together.py`).  Where boxes come, each edge is an mbarrier: of warps that only copy (`apart.py`),
 or of a thread that copies and multiplies (`inline.py`).
+
+What these place: `fill.py`, tiles to shared memory; `multiply.py` by tensor cores, `arithmetic.py`
+by threads; `slices.py` and `parts.py`, sums that warps or blocks share; `store.py`, the result.
+`writer.py` is the kernel that all of them write to.
 """
 
 from __future__ import annotations
