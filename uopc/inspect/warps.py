@@ -247,22 +247,24 @@ def _times(c: Counts, n: int) -> Counts:
 def _parts(condition: UOp, ranges: Sequence[UOp]) -> Iterator[_Part]:
     """The launch, cut where guards change: parts in which they hold, and small mixed ones."""
     stack = list(_cut_at_edges(condition, ranges))[::-1]
-    asked = free(condition)
     made = 0
     while stack:
         part = stack.pop()
-        decided = _decided(condition, ranges, part)
-        if decided is False:
+        left, stands_for = _narrowed(condition, ranges, part)
+        lo, hi = bounds(left)
+        if hi == 0:
             continue
-        if decided:
+        if lo == 1:
             yield part
             continue
-        cuttable = [n for n, r in enumerate(ranges) if r in asked and part.size[n] > 1]
+        asked = [n for n, r in enumerate(ranges) if stands_for.get(r, r) in free(left)]
+        wide = [n for n in asked if part.size[n] > 1]
         made += 1
-        if not cuttable or part.points <= SMALL_PART or made > MOST_PARTS:
+        points = math.prod(part.size[n] for n in wide)
+        if points <= SMALL_PART or made > MOST_PARTS:
             yield replace(part, open=False)
             continue
-        n = max(cuttable, key=lambda k: part.size[k])
+        n = max(wide, key=lambda k: part.size[k])
         half = part.size[n] // 2
         stack.append(part.with_(n, part.start[n] + half, part.size[n] - half))
         stack.append(part.with_(n, part.start[n], half))
@@ -273,7 +275,7 @@ def _cut_at_edges(condition: UOp, ranges: Sequence[UOp]) -> Iterator[_Part]:
     the end, of that range alone."""
     whole = _Part((0,) * len(ranges), tuple([r.arg.size for r in ranges]), True)
     cuts: list[set[int]] = [{0, r.arg.size} for r in ranges]
-    for guard in ix.conjuncts(condition):
+    for guard in _comparisons(condition):
         for n, r in enumerate(ranges):
             if r in free(guard):
                 first, last = _edges(guard, ranges, whole, n)
@@ -288,6 +290,19 @@ def _cut_at_edges(condition: UOp, ranges: Sequence[UOp]) -> Iterator[_Part]:
         yield _Part(start, size, True)
 
 
+def _comparisons(condition: UOp) -> Iterator[UOp]:
+    """What a condition is made of by and, or and not."""
+    stack, seen = [condition], {condition}
+    while stack:
+        u = stack.pop()
+        if u.op not in (Ops.AND, Ops.OR, Ops.NOT):
+            yield u
+            continue
+        new = [s for s in u.src if s not in seen]
+        seen.update(new)
+        stack += new
+
+
 def _edges(guard: UOp, ranges: Sequence[UOp], whole: _Part, n: int) -> tuple[int, int]:
     """The values of one range between which a guard is not decided by it."""
     size = whole.size[n]
@@ -297,33 +312,30 @@ def _edges(guard: UOp, ranges: Sequence[UOp], whole: _Part, n: int) -> tuple[int
         while low < high:
             middle = (low + high + 1) // 2
             start = size - middle if last else 0
-            if _decided(guard, ranges, whole.with_(n, start, middle)) is None:
-                high = middle - 1
-            else:
+            if _decided(guard, ranges, whole.with_(n, start, middle)):
                 low = middle
+            else:
+                high = middle - 1
         ends.append(size - low if last else low)
     return ends[0], ends[1]
 
 
-def _decided(condition: UOp, ranges: Sequence[UOp], part: _Part) -> bool | None:
-    """What a condition is throughout a part; None where it is now one, now the other."""
-    lo, hi = bounds(_narrowed(condition, ranges, part))
-    return bool(lo) if lo == hi else None
+def _decided(condition: UOp, ranges: Sequence[UOp], part: _Part) -> bool:
+    """Is a condition the same throughout a part?"""
+    lo, hi = bounds(_narrowed(condition, ranges, part)[0])
+    return lo == hi
 
 
-def _narrowed(condition: UOp, ranges: Sequence[UOp], part: _Part) -> UOp:
-    """The condition where ranges take only the values of a part."""
+def _narrowed(condition: UOp, ranges: Sequence[UOp], part: _Part) -> tuple[UOp, dict[UOp, UOp]]:
+    """The condition where ranges take only the values of a part, and what stands for each range."""
     table = {}
     for r, start, size in zip(ranges, part.start, part.size, strict=True):
         if size != r.arg.size:
             a: RangeArg = r.arg
             first = a.start + start * a.step
-            table[r] = (
-                ix.index(first)
-                if size == 1
-                else UOp(Ops.RANGE, (), replace(a, start=first, size=size))
-            )
-    return ix.substitute(condition, table) if table else condition
+            shorter = UOp(Ops.RANGE, (), replace(a, start=first, size=size))
+            table[r] = ix.index(first) if size == 1 else shorter
+    return (ix.substitute(condition, table) if table else condition), table
 
 
 def _counted(
@@ -339,10 +351,8 @@ def _counted(
     modulus = SECTOR_BYTES if site.space is AddrSpace.GLOBAL else LINE_BYTES
     terms, _ = ix.affine(offset)
     tangled = {r for t in terms if t.op is not Ops.RANGE for r in free(t)}
-    guards = [] if part.open else ix.conjuncts(condition)
-    guards = [g for g in guards if _decided(g, ranges, part) is None]
-    condition = ix.conj(*guards)
-    tangled |= free(condition)
+    left, stands_for = (ix.TRUE, {}) if part.open else _narrowed(condition, ranges, part)
+    tangled |= {r for r in ranges if stands_for.get(r, r) in free(left)}
     zeros: dict[UOp, Ints] = {}
     remainders, weights = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     moved = 0
@@ -368,8 +378,9 @@ def _counted(
         shape = (min(at_once, chosen.size - begin), *threads.present.shape)
         at = np.broadcast_to(evaluate(offset, numbers), shape).astype(np.int64)
         active = np.broadcast_to(threads.present, shape)
-        if guards:
-            active = active & np.broadcast_to(evaluate(condition, numbers), shape)
+        if not part.open:
+            numbers |= {y: numbers[r] for r, y in stands_for.items() if y.op is Ops.RANGE}
+            active = active & np.broadcast_to(evaluate(left, numbers), shape)
         addresses = at * site.element.dtype.itemsize + moved
         for more, often in zip(remainders, weights, strict=True):
             one = of_requests(site, addresses + more, active)
