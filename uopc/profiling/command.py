@@ -14,7 +14,7 @@ from uopc.errors import UsageError
 from uopc.profiling.measure import measure
 from uopc.profiling.programs import Program, program_of, timed_device
 from uopc.profiling.records import write
-from uopc.profiling.table import print_profile
+from uopc.profiling.table import WIDTH, print_profile
 from uopc.runtime import observe
 from uopc.runtime.ranges import Ranges
 from uopc.tensor import storage
@@ -55,6 +55,8 @@ def profile_file(
         during.enter_context(storage.making_on(device))
         program = during.enter_context(_opened(what, device, seed))
         found = measure(program, runs)
+    if not out.is_terminal:
+        out.width = max(out.width, WIDTH)
     print_profile(out, found)
     if json is not None:
         write(json, found.to_json(indent=1))

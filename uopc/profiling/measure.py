@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from uopc.compiled import Step
+from uopc.config import current as configured
 from uopc.errors import UopcError, UsageError
 from uopc.inspect.records import Roofline
 from uopc.profiling.clocks import Clock
@@ -29,6 +30,7 @@ from uopc.runtime.timing import IDLE_S, Timing
 #: runs before any is timed: a captured function replays from its third call on
 WARM = 3
 #: what says what bounds a step; raises UopcError where it cannot
+SYNC = "UOPC_SYNC=1 waits for every launch, so that times hold the host's: leave it away"
 Judge: TypeAlias = Callable[[Step], Roofline]
 Samples: TypeAlias = Sequence[tuple[Work, float]]
 
@@ -54,7 +56,7 @@ def measure(
         raise UsageError(f"a profile needs a run or more, got runs={runs}.")
     clocks = Clocks() if clocks is None else clocks
     first = Timeline(clocks)
-    with observe.observing(first), observe.span("first run"):
+    with observe.observing(first), observe.span("step, the first"):
         program = program.first()
     for _ in range(WARM - 1):
         program.run()
@@ -76,6 +78,8 @@ def measure(
     _observed(program, last, clocks, idle_s)
     main = _main(clocks)
     times, notes = _kernel_times(kernels, judge)
+    if configured().sync and not main.waits:
+        notes += (SYNC,)
     gpus = {x.roofline.gpu for x in times if x.roofline is not None}
     ordered = sorted(times, key=lambda x: (-x.time.total_s, x.time.name))
     return Profile(

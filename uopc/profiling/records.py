@@ -14,7 +14,7 @@ from pathlib import Path
 
 from uopc.errors import UopcError
 from uopc.kernel import Dims
-from uopc.profiling.table import render
+from uopc.profiling.table import WIDTH, render
 from uopc.profiling.trace import Track, trace_events
 
 
@@ -132,7 +132,7 @@ class Profile:
         """Of the time of all kernels."""
         return kernel.total_s / self.sum_s if self.sum_s else 0.0
 
-    def table(self, width: int = 100) -> str:
+    def table(self, width: int = WIDTH) -> str:
         """What `uopc profile` prints, as plain text of so many columns."""
         return render(self, width)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from uopc.faults.words import triple
+from uopc.kernel import Dims
 from uopc.printing import duration, facts, heading, table
 
 if TYPE_CHECKING:
     from uopc.profiling.records import KernelTime, Profile
 
-_NUMBERS = ("calls", "total", "share", "median", "GB/s", "TFLOP/s", "roofline")
+WIDTH = 140  # columns where nothing else limits them: names of kernels are long
+_NUMBERS = ("calls", "total", "share", "each", "GB/s", "TFLOP/s", "roofline")
 
 
 def render(profile: Profile, width: int) -> str:
@@ -28,13 +29,16 @@ def print_profile(out: Console, profile: Profile) -> None:
     """Print the kernels, the dearest first, then what is around them."""
     where = f"{profile.device}, {profile.gpu}" if profile.gpu else profile.device
     heading(out, f"{profile.name} on {where}: medians of {profile.runs} runs, {profile.clock}")
-    columns = ["kernel", *_NUMBERS[: 7 if profile.gpu else 5]]
-    rates = any(k.operations is not None for k in profile.kernels)
-    if rates and not profile.gpu:
+    columns = ["kernel", "calls", "total", "share"]
+    if any(k.calls != 1 for k in profile.kernels):
+        columns.append("each")  # else that is the total
+    columns.append("GB/s")
+    if any(k.operations is not None for k in profile.kernels):
         columns.append("TFLOP/s")
-    launched = any(any(k.grid) for k in profile.kernels)
-    if launched:
-        columns += ["grid", "block"]
+    if any(k.floor_s for k in profile.kernels):
+        columns.append("roofline")
+    if any(any(k.grid) for k in profile.kernels):
+        columns.append("launch")
     rows = [[_cell(profile, k, c) for c in columns] for k in profile.kernels]
     table(out, columns, rows, right=frozenset(_NUMBERS))
     facts(out, _around(profile))
@@ -49,16 +53,21 @@ def _cell(profile: Profile, k: KernelTime, column: str) -> str:
         return duration(k.total_s)
     if column == "share":
         return f"{profile.share(k):.0%}"
-    if column == "median":
+    if column == "each":
         return duration(k.median_s)
     if column == "GB/s":
         return _digits(k.bytes_per_s / 1e9)
     if column == "TFLOP/s":
         return "" if k.operations is None else _digits(k.flop_per_s / 1e12)
     if column == "roofline":
-        return f"{k.of_roofline:.0%} {k.wall}".rstrip() if k.floor_s else ""
-    dims = k.grid if column == "grid" else k.block
-    return triple(dims) if any(dims) else ""
+        return f"{k.of_roofline:.0%}" if k.floor_s else ""
+    return f"{_short(k.grid)} of {_short(k.block)}" if any(k.grid) else ""
+
+
+def _short(dims: Dims) -> str:
+    """512x4: sizes of 1 at the end say nothing."""
+    x, y, z = dims
+    return f"{x}x{y}x{z}" if z != 1 else f"{x}x{y}" if y != 1 else f"{x}"
 
 
 def _digits(value: float) -> str:
@@ -86,4 +95,6 @@ def _around(profile: Profile) -> list[tuple[str, str]]:
         rows.append(("empty", f"{duration(profile.empty_s)} for a kernel that does nothing"))
     if not profile.steady:
         rows.append(("runs", "not every run starts the same kernels: calls are averages"))
+    if not profile.gpu:
+        rows.append(("GB/s", "of all arrays that a launch is passed, each once"))
     return rows + [("note", note) for note in profile.notes]

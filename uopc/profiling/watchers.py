@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from uopc.runtime.executor import Argument, Arguments, Launcher
 from uopc.runtime.graph import Copy, Replay
 
 Start: TypeAlias = Callable[[], None]
+#: launches of a graph that the host starts well within one hold
+_HELD_NODES = 50
 NO_DIMS: Dims = (0, 0, 0)
 
 
@@ -148,7 +151,8 @@ class ReplayWatch(_Quiet):
         if not replay.device:
             return start()
         clock = self.clocks[replay.device]
-        clock.hold()
+        for _ in range(1 + len(replay) // _HELD_NODES):
+            clock.hold()
         begin = clock.mark()
         start()
         self.taken.append((replay.device, begin, clock.mark()))
@@ -222,7 +226,9 @@ class Timeline(_Quiet):
         try:
             yield
         finally:
-            self.host.append(HostSlice(name, begin, time.perf_counter(), name.partition(" ")[0]))
+            self.host.append(
+                HostSlice(name, begin, time.perf_counter(), re.split(r"\W", name, maxsplit=1)[0])
+            )
 
     def _start(self, name: str, device: str, works: tuple[Work, ...], start: Start) -> None:
         self._origin(device)

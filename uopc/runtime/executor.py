@@ -105,10 +105,11 @@ class Launcher:
         self._run = self._loaded.run
 
     def __call__(self, buffers: Arguments) -> None:
-        if observe.current is None:
+        observer = observe.current  # another thread may end its listening meanwhile
+        if observer is None:
             self._start(buffers)
         else:
-            observe.current.launch(self, buffers, partial(self._start, buffers))
+            observer.launch(self, buffers, partial(self._start, buffers))
 
     def _start(self, buffers: Arguments) -> None:
         if self.sync:

@@ -76,10 +76,11 @@ class Copy:
         return self.to.device
 
     def __call__(self) -> None:
-        if observe.current is None:
+        observer = observe.current
+        if observer is None:
             self.source.copy_to(self.to)
         else:
-            observe.current.copy(self, partial(self.source.copy_to, self.to))
+            observer.copy(self, partial(self.source.copy_to, self.to))
 
     def bound(self) -> Callable[[], None]:
         """Itself."""
@@ -122,10 +123,11 @@ class Replay:
         self._run = self._prepared()
 
     def __call__(self) -> None:
-        if observe.current is None:
+        observer = observe.current
+        if observer is None:
             self._run()
         else:
-            observe.current.replay(self, self._run)
+            observer.replay(self, self._run)
         if self._word is not None:
             self._word.pending = True
 

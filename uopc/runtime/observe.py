@@ -58,7 +58,8 @@ def observing(observer: Observer) -> Iterator[None]:
 def span(name: str) -> AbstractContextManager[None]:
     """What the host does while the context is open; a schedule or a compilation, never a launch."""
     hear_as_configured(configured())
-    return _NOTHING if current is None else current.span(name)
+    observer = current
+    return _NOTHING if observer is None else observer.span(name)
 
 
 def hear_as_configured(config: Config) -> None:
