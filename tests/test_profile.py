@@ -17,6 +17,7 @@ from uopc.cli import main
 from uopc.compiled import Step
 from uopc.dtype import dtypes
 from uopc.errors import TargetError, UopcError, UsageError
+from uopc.examples import smem_gemm_ir
 from uopc.inspect.records import Roofline
 from uopc.pipeline import compile
 from uopc.profiling import Profile, profile
@@ -30,6 +31,7 @@ from uopc.runtime.nvrtc import compile_cubin
 from uopc.target import target
 from uopc.tensor import Tensor, jit, nn, optim, storage
 from uopc.tensor.engine import schedule_of
+from uopc.uop import sink
 from uopc.uop.node import UOp, buffer
 
 MATMUL_GPU = 4096  # of tests on a GPU: far above what events cost
@@ -370,6 +372,14 @@ def test_a_compiled_kernel_runs_where_it_was_compiled_for() -> None:
     emulated = compile([x.exp()], target="emulated")
     with pytest.raises(UsageError, match=r"says nothing about a GPU.*--device cpu"):
         profile(emulated)
+
+
+def test_loop_ir_runs_on_this_cpu_where_it_has_no_threads() -> None:
+    y = buffer(0, dtypes.f32, (4,))
+    found = profile(sink(y.index(0).store(1.0)), runs=1, device="cpu", name="one")
+    assert [(k.name, k.must_bytes) for k in found.kernels] == [("one", 16)]
+    with pytest.raises(UsageError, match="written for a GPU"):
+        profile(smem_gemm_ir(64, 16), device="cpu")
 
 
 def test_a_function_may_return_a_kernel_and_arrays() -> None:
