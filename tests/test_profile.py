@@ -397,7 +397,7 @@ def test_the_emulator_is_refused() -> None:
         profile(lambda: None, device="emulated")
     with storage.making_on("emulated"):
         a = numbers(4)
-        with pytest.raises(UsageError, match="The program computes there"):
+        with pytest.raises(UsageError, match="the program computes there"):
             profile(lambda: a + 1)
         with pytest.raises(UsageError, match="says nothing about a GPU"):
             profile(a + 1)

@@ -245,15 +245,17 @@ def timed_device(device: str) -> str:
     """
     name = device_name(device)
     if name == "emulated":
-        raise UsageError(EMULATED.format(reason=why_unusable() or "UOPC_DEVICE asks for it."))
+        raise emulator_refused(why_unusable().rstrip(".") or "it was asked for")
     return name
 
 
-EMULATED = (
-    "the device is emulated: how long the emulator takes says nothing about a GPU. {reason} Give "
-    "--device cpu (device='cpu') to time native kernels on this CPU, or --device cuda on a machine "
-    "with a GPU."
-)
+def emulator_refused(reason: str) -> UsageError:
+    """The error for kernels that would be emulated; reason: why they would."""
+    return UsageError(
+        f"the device is emulated ({reason}), and how long the emulator takes says nothing about a "
+        "GPU. Give --device cpu (device='cpu') to time native kernels on this CPU, or --device "
+        "cuda on a machine with a GPU."
+    )
 
 
 def _check_device(name: str, tensor: Tensor, device: str | None) -> None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from uopc.compiled import Step
-from uopc.errors import UsageError
 from uopc.kernel import Dims, Param
 from uopc.profiling.clocks import Clock, clock_of
-from uopc.profiling.programs import EMULATED
+from uopc.profiling.programs import emulator_refused
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.executor import Argument, Arguments, Launcher
 from uopc.runtime.graph import Copy, Replay
@@ -60,7 +59,7 @@ class Clocks(Mapping[str, Clock]):
     def __getitem__(self, device: str) -> Clock:
         """Raises UsageError for the emulator, DeviceError for a GPU that cannot be used."""
         if device == "emulated":
-            raise UsageError(EMULATED.format(reason="The program computes there."))
+            raise emulator_refused("the program computes there")
         if device not in self._made:
             self._made[device] = self._make(device)
         return self._made[device]

@@ -104,14 +104,12 @@ class Launcher:
         self._loaded = self._load(config)
         self._run = self._loaded.run
 
-    def __call__(self, buffers: Arguments) -> None:
-        observer = observe.current  # another thread may end its listening meanwhile
-        if observer is None:
-            self._start(buffers)
-        else:
-            observer.launch(self, buffers, partial(self._start, buffers))
-
-    def _start(self, buffers: Arguments) -> None:
+    def __call__(self, buffers: Arguments, heard: bool = False) -> None:
+        """heard: by who observes (`uopc.runtime.observe`), and who calls this then."""
+        observer = observe.current
+        if observer is not None and not heard:
+            observer.launch(self, buffers, partial(self, buffers, heard=True))
+            return
         if self.sync:
             self._check_buffers(buffers)
         passed: Any = self.placed(buffers) if self._bundles else buffers

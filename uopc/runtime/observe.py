@@ -1,7 +1,7 @@
 """Who hears of the work that this process does: kernels, replays, and what the host is busy with.
 
-A profile listens, and so do NVTX ranges; `current` is None while nobody does, and then a launch
-costs one comparison more than nothing.  An observer hears the work of every thread.
+A profile listens, and so do NVTX ranges.  `current` is None while nobody does: a launch then looks
+at it, and that is all.  An observer hears the work of every thread.
 """
 
 from __future__ import annotations
