@@ -378,6 +378,12 @@ def test_loop_ir_runs_on_this_cpu_where_it_has_no_threads() -> None:
     y = buffer(0, dtypes.f32, (4,))
     found = profile(sink(y.index(0).store(1.0)), runs=1, device="cpu", name="one")
     assert [(k.name, k.must_bytes) for k in found.kernels] == [("one", 16)]
+    x = buffer(1, dtypes.f32, (4,))
+    copy, a = sink(y.index(0).store(x.index(0).load())), np.zeros(4, np.float32)
+    for arrays in ([a], [a, a]):  # what it reads, or what it writes too
+        assert profile(copy, *arrays, runs=1, device="cpu").kernels[0].must_bytes == 32
+    with pytest.raises(UsageError, match=r"takes 2 arrays \(slots \[0, 1\]\), got 3"):
+        profile(copy, a, a, a, device="cpu")
     with pytest.raises(UsageError, match="written for a GPU"):
         profile(smem_gemm_ir(64, 16), device="cpu")
 

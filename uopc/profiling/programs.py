@@ -114,7 +114,8 @@ class TensorsProgram:
 class KernelProgram:
     """The steps of a kernel on arrays of its own.
 
-    arrays: in slot order, of loop IR for every parameter; random ones where there are none.
+    arrays: in slot order; of loop IR all of them, or all but those that it writes.  None: random
+        ones.
 
     Raises UsageError for arrays that do not fit and for a kernel that the device does not run.
     """
@@ -132,13 +133,12 @@ class KernelProgram:
         self._by_slot: dict[int, Any] = {}
         if not isinstance(kernel, UOp) or kernel.op is not Ops.SINK:
             kernel = _compiled(name, kernel, kind)
-            self._take(kernel.steps, kernel.input_slots, arrays, random_arrays(kernel, seed))
-            self._add_inner(kernel)
-            steps = kernel.steps
+            steps, slots = kernel.steps, kernel.input_slots
         else:
             steps = steps_of(name, kernel, kind)
-            slots = [p.slot for p in steps[0].program.params]
-            self._take(steps, slots, arrays, random_arrays(kernel, seed))
+            slots = _slots_for(steps[0], arrays)
+        given = random_arrays(kernel, seed) if arrays is None else arrays
+        self._take(steps, slots, given)
         self._launchers = [Launcher(step, device) for step in steps]
 
     def first(self) -> Program:
@@ -153,8 +153,7 @@ class KernelProgram:
         self,
         steps: Sequence[Step],
         slots: Sequence[int],
-        given: Sequence[Any] | None,
-        random: Sequence[Any],
+        given: Sequence[Any],
     ) -> None:
         """Memory for these slots, with the arrays in it; for all others of the steps, zeros."""
         params = {p.slot: p for step in steps for p in step.program.params}
@@ -163,7 +162,7 @@ class KernelProgram:
                 f"kernel {self.name}: slots {bundles} are bundles, whose arrays a profile does not "
                 "place. Profile a function that makes its launches through Tensors."
             )
-        arrays = [_on_host(a) for a in (random if given is None else given)]
+        arrays = [_on_host(a) for a in given]
         if len(arrays) != len(slots):
             raise UsageError(
                 f"kernel {self.name} takes {len(slots)} arrays (slots {list(slots)}), got "
@@ -176,13 +175,6 @@ class KernelProgram:
         for slot, p in params.items():
             if slot not in self._by_slot:
                 self._by_slot[slot] = Buffer(self.device, p.dtype, p.size).zero()
-
-    def _add_inner(self, kernel: Kernel) -> None:
-        """Memory of what is between steps, and outputs that no step writes."""
-        for p in kernel.partials:
-            if p.arg.slot not in self._by_slot:
-                size = int(np.prod(p.arg.shape, dtype=np.int64))
-                self._by_slot[p.arg.slot] = Buffer(self.device, p.dtype, size).zero()
 
 
 def program_of(
@@ -252,9 +244,9 @@ def timed_device(device: str) -> str:
 def emulator_refused(reason: str) -> UsageError:
     """The error for kernels that would be emulated; reason: why they would."""
     return UsageError(
-        f"the device is emulated ({reason}), and how long the emulator takes says nothing about a "
-        "GPU. Give --device cpu (device='cpu') to time native kernels on this CPU, or --device "
-        "cuda on a machine with a GPU."
+        "the device is emulated, and how long the emulator takes says nothing about a GPU. Give "
+        "--device cpu (device='cpu') to time native kernels on this CPU, or --device cuda on a "
+        f"machine with a GPU. Why it is emulated: {reason}."
     )
 
 
@@ -274,6 +266,15 @@ def _all(values: Sequence[Any], kind: type) -> bool:
 
 def _compiled(name: str, kernel: Any, kind: str) -> Kernel:
     return kernel if isinstance(kernel, Kernel) else compile(kernel, target=kind, name=name)
+
+
+def _slots_for(step: Step, arrays: Sequence[Any] | None) -> tuple[int, ...]:
+    """The slots that arrays for loop IR are for."""
+    params = step.program.params
+    inputs = tuple(p.slot for p in params if not p.written)
+    if arrays is not None and len(arrays) == len(inputs):
+        return inputs
+    return tuple(p.slot for p in params)
 
 
 def _read(p: Param) -> Param:
