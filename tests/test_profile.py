@@ -22,7 +22,9 @@ from uopc.inspect.records import Roofline
 from uopc.pipeline import compile
 from uopc.profiling import Profile, profile
 from uopc.profiling import clocks as clocks_module
+from uopc.profiling import judge as judge_module
 from uopc.profiling.clocks import GPUClock, HostClock
+from uopc.profiling.judge import Rooflines, known_gpu
 from uopc.profiling.measure import WARM, measure
 from uopc.profiling.trace import Slice, Track, trace_events
 from uopc.runtime import observe
@@ -44,7 +46,7 @@ def profiled(
 ) -> tuple[Profile, FakeGPU]:
     gpu = FakeGPU()
     program = FakeProgram(gpu, lambda run: [(k, 0.0) for k in kernels], gap_s)
-    return measure(program, runs, judge, clocks_of(gpu), idle_s=0), gpu
+    return measure(program, runs, judge or Refuses(), clocks_of(gpu), idle_s=0), gpu
 
 
 def test_kernels_are_sorted_by_their_time_in_a_run() -> None:
@@ -84,7 +86,7 @@ def test_the_gpu_waits_for_the_host_before_each_kernel_that_is_timed() -> None:
 def test_one_slow_launch_does_not_move_the_median() -> None:
     gpu, kernel = FakeGPU(), FakeKernel("one", 10 * US)
     program = FakeProgram(gpu, lambda run: [(kernel, 500 * US if run == 6 else 0.0)])
-    found = measure(program, 5, None, clocks_of(gpu), idle_s=0)
+    found = measure(program, 5, Refuses(), clocks_of(gpu), idle_s=0)
     assert found.kernels[0].median_s == approx(11 * US)
     assert found.kernels[0].total_s == approx(11 * US)
     assert found.step_s == approx(11 * US)
@@ -93,7 +95,7 @@ def test_one_slow_launch_does_not_move_the_median() -> None:
 def test_spread_is_half_of_what_is_between_the_quartiles() -> None:
     gpu, kernel = FakeGPU(), FakeKernel("one", 9 * US)
     program = FakeProgram(gpu, lambda run: [(kernel, late * US) for late in (0, 1, 2, 3, 4)])
-    found = measure(program, 1, None, clocks_of(gpu), idle_s=0)
+    found = measure(program, 1, Refuses(), clocks_of(gpu), idle_s=0)
     assert found.kernels[0].spread == approx(1.5 / 12)  # 10 .. 14 us: quartiles 10.5 and 13.5
 
 
@@ -109,7 +111,7 @@ def test_runs_that_differ_are_said() -> None:
     program = FakeProgram(
         gpu, lambda run: [(always, 0.0), *([(rare, 0.0)] if run % 4 == 0 else [])]
     )
-    found = measure(program, 4, None, clocks_of(gpu), idle_s=0)
+    found = measure(program, 4, Refuses(), clocks_of(gpu), idle_s=0)
     assert not found.steady
     assert {k.name: k.calls for k in found.kernels} == {"always": 1, "rare": 0.5}
     assert "not every run starts the same kernels" in found.table()
@@ -122,7 +124,7 @@ def test_a_program_that_starts_nothing_is_refused() -> None:
     gpu, kernel = FakeGPU(), FakeKernel("one", US)
     once = FakeProgram(gpu, lambda run: [(kernel, 0.0)] if run == 0 else [])
     with pytest.raises(UsageError, match="fake: only the first run starts kernels"):
-        measure(once, 2, None, clocks_of(gpu), idle_s=0)
+        measure(once, 2, Refuses(), clocks_of(gpu), idle_s=0)
 
 
 @pytest.mark.parametrize("runs", [0, -1])
@@ -132,29 +134,44 @@ def test_runs_are_positive(runs: int) -> None:
 
 
 # ---- what bounds a kernel
-def a_step() -> Step:
-    x = buffer(0, dtypes.f32, (1024,))
+def a_step(size: int = 1024) -> Step:
+    x = buffer(0, dtypes.f32, (size,))
     return compile([x + 1.0], target="sm_90a", name="add").steps[0]
 
 
-def roofline(step: Step) -> Roofline:
-    return Roofline(
-        gpu="a GPU",
-        must_bytes=8192,
-        moves_bytes=8192,
-        memory_bytes=8192,
-        assumption="",
-        operations=(("fp32", 1024), ("tensor f16", 4096), ("int", 10**9)),
-        times_s=(("memory", 4 * US),),
-        floor_s=4 * US,
-        wall="memory",
-        wasted=0.0,
-        predicted_s=6 * US,
-    )
+class Known:
+    """A judge who knows one answer."""
+
+    def __init__(self, said: str = "") -> None:
+        self.said = said
+
+    def roofline(self, step: Step, device: str) -> Roofline:
+        assert device == "cuda"
+        return Roofline(
+            gpu="a GPU",
+            must_bytes=8192,
+            moves_bytes=8192,
+            memory_bytes=8192,
+            assumption="",
+            operations=(("fp32", 1024), ("tensor f16", 4096), ("int", 10**9), ("tensor i8", 77)),
+            times_s=(("memory", 4 * US),),
+            floor_s=4 * US,
+            wall="memory",
+            wasted=0.0,
+            predicted_s=6 * US,
+        )
+
+    def note(self, device: str) -> str:
+        return self.said
+
+
+class Refuses(Known):
+    def roofline(self, step: Step, device: str) -> Roofline:
+        raise TargetError("no figures for sm_90a")
 
 
 def test_figures_follow_from_what_a_step_must_do() -> None:
-    found, _ = profiled(FakeKernel("add", 7 * US, a_step()), judge=roofline)
+    found, _ = profiled(FakeKernel("add", 7 * US, a_step()), judge=Known())
     (kernel,) = found.kernels
     assert found.gpu == "a GPU"
     assert kernel.median_s == approx(8 * US)
@@ -171,22 +188,48 @@ def test_without_a_roofline_bytes_are_those_of_the_arrays() -> None:
     found, _ = profiled(FakeKernel("add", 7 * US, a_step()))
     (kernel,) = found.kernels
     assert kernel.must_bytes == 2 * 1024 * 4
-    assert (kernel.operations, kernel.floor_s, found.gpu) == (None, 0.0, "")
-    assert "roofline" not in found.table()
+    assert (kernel.flop, kernel.floor_s, found.gpu) == (1024, 0.0, "")
+    assert "roofline " not in found.table().splitlines()[2]
 
 
 def test_a_kernel_that_cannot_be_judged_is_a_note() -> None:
-    def refuse(step: Step) -> Roofline:
-        raise TargetError("no figures for sm_90a")
-
-    found, _ = profiled(FakeKernel("add", 7 * US, a_step()), judge=refuse)
+    found, _ = profiled(FakeKernel("add", 7 * US, a_step()), judge=Refuses())
     assert found.notes == ("add has no roofline: no figures for sm_90a",)
     assert "add has no roofline" in found.table()
 
 
+def test_what_is_to_know_of_all_rooflines_is_said_once() -> None:
+    kernels = [FakeKernel("add", 7 * US, a_step()), FakeKernel("add", 7 * US, a_step(2048))]
+    found, _ = profiled(*kernels, judge=Known("not the GPU's own"))
+    assert found.notes == ("not the GPU's own",)
+
+
+@pytest.mark.parametrize(
+    ("described", "name"),
+    [
+        ("NVIDIA H200 (sm_90, driver for CUDA 13.0)", "H200"),
+        ("NVIDIA A100-SXM4-80GB (sm_80, driver for CUDA 12.4)", "A100"),
+        ("NVIDIA GeForce RTX 4090 (sm_89, driver for CUDA 12.4)", "RTX 4090"),
+        ("NVIDIA GH200 480GB (sm_90, driver for CUDA 13.0)", None),
+    ],
+)
+def test_gpus_are_known_by_their_names(described: str, name: str | None) -> None:
+    assert known_gpu(described) == name
+
+
+def test_a_roofline_is_that_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_module._described.cache_clear()
+    monkeypatch.setattr(judge_module, "describe", lambda ordinal: "NVIDIA H100 80GB HBM3")
+    found = Rooflines().roofline(a_step(), "cuda")
+    judge_module._described.cache_clear()
+    assert (found.gpu, found.must_bytes, found.wall) == ("H100", 8192, "memory")
+    assert found.floor_s == approx(8192 / 3.35e12)
+    assert dict(found.operations)["fp32"] == 1024
+
+
 def test_json_has_every_figure() -> None:
     step = a_step()
-    found, _ = profiled(FakeKernel("add", 7 * US, step), judge=roofline)
+    found, _ = profiled(FakeKernel("add", 7 * US, step), judge=Known())
     data = json.loads(found.to_json())
     assert data["step_s"] == found.step_s
     (kernel,) = data["kernels"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from uopc.errors import UsageError
+from uopc.profiling.judge import Rooflines
 from uopc.profiling.measure import measure
 from uopc.profiling.programs import FunctionProgram, program_of
 from uopc.profiling.records import KernelTime, Profile
@@ -42,7 +43,7 @@ def profile(
     if arrays and isinstance(program, FunctionProgram):
         raise UsageError(f"{program.name} is a function without arguments: it takes no arrays.")
     with storage.making_on(device):
-        return measure(program, runs)
+        return measure(program, runs, Rooflines())
 
 
 def _name(what: Any) -> str:

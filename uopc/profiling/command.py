@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from uopc.errors import UsageError
+from uopc.profiling.judge import Rooflines
 from uopc.profiling.measure import measure
 from uopc.profiling.programs import Program, program_of, timed_device
 from uopc.profiling.records import write
@@ -54,7 +55,7 @@ def profile_file(
             during.enter_context(observe.observing(observe.RangesOf(Ranges())))
         during.enter_context(storage.making_on(device))
         program = during.enter_context(_opened(what, device, seed))
-        found = measure(program, runs)
+        found = measure(program, runs, Rooflines())
     if not out.is_terminal:
         out.width = max(out.width, WIDTH)
     print_profile(out, found)

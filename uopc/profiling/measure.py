@@ -11,15 +11,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from uopc.compiled import Step
 from uopc.config import current as configured
 from uopc.errors import UopcError, UsageError
 from uopc.inspect.records import Roofline
+from uopc.inspect.work import operations
 from uopc.profiling.clocks import Clock
+from uopc.profiling.judge import Judge
 from uopc.profiling.programs import Program
 from uopc.profiling.records import KernelTime, Profile
 from uopc.profiling.timeline import tracks_of
@@ -29,16 +30,14 @@ from uopc.runtime.timing import IDLE_S, Timing
 
 #: runs before any is timed: a captured function replays from its third call on
 WARM = 3
-#: what says what bounds a step; raises UopcError where it cannot
 SYNC = "UOPC_SYNC=1 waits for every launch, so that times hold the host's: leave it away"
-Judge: TypeAlias = Callable[[Step], Roofline]
 Samples: TypeAlias = Sequence[tuple[Work, float]]
 
 
 def measure(
     program: Program,
     runs: int,
-    judge: Judge | None = None,
+    judge: Judge,
     clocks: Clocks | None = None,
     idle_s: float = IDLE_S,
 ) -> Profile:
@@ -47,7 +46,7 @@ def measure(
     Parameters
     ----------
     runs: of each measurement; the program runs WARM + 1 times beside them.
-    judge: what bounds each kernel of a GPU; None: no roofline.
+    judge: what bounds each kernel of a GPU.
     idle_s: seconds without work before each run.
 
     Raises UsageError where a run starts no kernel, or starts some on the emulator.
@@ -166,9 +165,7 @@ def _empty_s(clock: Clock, runs: int) -> float:
     return statistics.median(taken)
 
 
-def _kernel_times(
-    kernels: Sequence[Samples], judge: Judge | None
-) -> tuple[list[_Timed], tuple[str, ...]]:
+def _kernel_times(kernels: Sequence[Samples], judge: Judge) -> tuple[list[_Timed], tuple[str, ...]]:
     """The times of each kernel over all runs, and notes on what could not be judged."""
     samples: dict[Work, list[float]] = defaultdict(list)
     totals: dict[Work, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -193,7 +190,7 @@ def _kernel_times(
             median_s=timing.median_s,
             spread=timing.spread,
             must_bytes=work.argument_bytes() if roofline is None else roofline.must_bytes,
-            operations=None if roofline is None else roofline.operations,
+            operations=_operations(work, roofline),
             floor_s=0.0 if roofline is None else roofline.floor_s,
             wall="" if roofline is None else roofline.wall,
         )
@@ -201,12 +198,22 @@ def _kernel_times(
     return out, tuple(notes)
 
 
-def _judged(work: Work, judge: Judge | None, notes: dict[str, None]) -> Roofline | None:
+def _operations(work: Work, roofline: Roofline | None) -> tuple[tuple[str, int], ...] | None:
+    """What a launch computes; None of what is no kernel of ours."""
+    if roofline is not None:
+        return roofline.operations
+    return None if work.step is None else tuple(operations(work.step.program).items())
+
+
+def _judged(work: Work, judge: Judge, notes: dict[str, None]) -> Roofline | None:
     """What bounds it, where that can be said."""
-    if judge is None or work.step is None or not work.step.source.target.is_gpu:
+    if work.step is None or not work.step.source.target.is_gpu:
         return None
     try:
-        return judge(work.step)
+        found = judge.roofline(work.step, work.device)
+        if note := judge.note(work.device):
+            notes[note] = None
+        return found
     except UopcError as error:
         notes[f"{work.name} has no roofline: {error}"] = None
         return None

@@ -8,6 +8,7 @@ memory.  On a GPU the events around a kernel add about what `empty_s` says; noth
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from uopc.errors import UopcError
 from uopc.kernel import Dims
 from uopc.profiling.table import WIDTH, render
 from uopc.profiling.trace import Track, trace_events
+
+_FLOATS = re.compile(r"fp\d+|tensor (?!i\d)")  # units
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class KernelTime:
     @property
     def flop(self) -> int:
         """Floating-point operations of one launch, those of tensor cores too."""
-        return sum(n for unit, n in self.operations or () if unit.startswith(("fp", "tensor")))
+        return sum(n for unit, n in self.operations or () if _FLOATS.match(unit))
 
     @property
     def flop_per_s(self) -> float:
