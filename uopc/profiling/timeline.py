@@ -22,11 +22,10 @@ def tracks_of(
     first: Timeline, last: Timeline, times: Mapping[Work, KernelTime]
 ) -> tuple[Track, ...]:
     """The tracks of both runs, the other one close after the first."""
-    runs = _Run(first, 0.0, 0), _Run(last, 0.0, len(first.device))
+    cold = _Run(first, 0.0, 0)
     begins = [h.begin_s for h in last.host]
-    if begins:
-        shift_s = runs[0].end_s + _APART_S - min(begins)
-        runs = runs[0], _Run(last, shift_s, len(first.device))
+    shift_s = cold.end_s + _APART_S - min(begins) if begins else 0.0
+    runs = cold, _Run(last, shift_s, len(first.device))
     host = [s for run in runs for s in run.host()]
     tracks = [Track("host", tuple(host))]
     for device in sorted({d.device for run in runs for d in run.timeline.device}):
