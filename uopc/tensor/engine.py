@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UsageError
+from uopc.runtime import observe
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.executor import raise_errors
 from uopc.schedule.memory import Leaf, Result
@@ -141,6 +142,14 @@ def schedule_of(*tensors: Base) -> Schedule:
 
     Raises UsageError where there is nothing to compute, or tensors live on two devices.
     """
+    return ready(*tensors)[0].plan
+
+
+def ready(*tensors: Base) -> tuple[Prepared, list[UOp]]:
+    """What `realize` would run for these tensors, and the BUFFERs of the memories that it runs on.
+
+    Nothing is compiled or run.  Raises as `schedule_of` does.
+    """
     devices = sorted({t.device for t in tensors})
     if len(devices) != 1:
         raise UsageError(f"a schedule is for tensors of one device, got {', '.join(devices)}.")
@@ -148,7 +157,7 @@ def schedule_of(*tensors: Base) -> Schedule:
     if not roots:
         raise UsageError("nothing is left to compute: these tensors are in memory already.")
     roots, kept = _with_dependents(roots, devices[0])
-    return _prepared(roots, kept, devices[0])[0].plan
+    return _prepared(roots, kept, devices[0])
 
 
 def explain(*tensors: Base) -> str:
@@ -193,7 +202,8 @@ def _prepared(
             return found, leaves
     new_roots, new = canonical(roots, known, leaves)
     still = frozenset(new[u] for u in kept if u in new)
-    made = Prepared(schedule(new_roots, target_of(device), still), device)
+    with observe.span("schedule"):
+        made = Prepared(schedule(new_roots, target_of(device), still), device)
     with _lock:
         found = _plans.setdefault(whole, made)
         while len(_plans) > _PLANS_MAX:
