@@ -12,7 +12,7 @@ from uopc import __version__
 from uopc.compiled import Kernel, Step
 from uopc.errors import UsageError
 from uopc.export.described import Exported, describe
-from uopc.export.folder import write_folder
+from uopc.export.folder import check_folder, write_folder
 from uopc.export.numbers import Numbers, numbers_for
 from uopc.export.texts import files_of
 from uopc.launches import Subject
@@ -50,6 +50,7 @@ def export(
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
+    check_folder(Path(to), force)  # before anything that takes time
     given, subject, arrays = load_with_arrays(what)
     called = kernel_name(given) if name is None else check_name(name)
     kernel, steps, bodies = _kernel(given, called, subject, target, opts)

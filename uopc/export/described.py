@@ -122,8 +122,13 @@ def describe(
     Raises UsageError for a kernel that C code cannot be given, ToolchainError or TargetError where
     its machine code cannot be made.
     """
+    if not steps[0].source.target.is_gpu:
+        raise UsageError(
+            f"{name} is for {steps[0].source.target}; what is exported runs on a GPU. Choose a "
+            "target such as --target sm_90a."
+        )
     params = _params(steps)
-    _check(name, steps, params, subject)
+    _check(name, params, subject)
     shapes = _shapes(subject, steps, bodies)
     between = _partials(subject)
     reads = frozenset(s for step in steps for s in _read(step.sink))
@@ -159,12 +164,7 @@ def _params(steps: Sequence[Step]) -> dict[int, Param]:
     return {slot: found[slot] for slot in sorted(found)}
 
 
-def _check(name: str, steps: Sequence[Step], params: dict[int, Param], subject: Subject) -> None:
-    if not steps[0].source.target.is_gpu:
-        raise UsageError(
-            f"{name} is for {steps[0].source.target}; what is exported runs on a GPU. Choose a "
-            "target such as --target sm_90a."
-        )
+def _check(name: str, params: dict[int, Param], subject: Subject) -> None:
     if bundles := [p.slot for p in params.values() if p.bundle]:
         raise UsageError(
             f"{name}: slots {bundles} are bundles, tables of any number of arrays, which no "

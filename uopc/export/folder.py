@@ -27,9 +27,10 @@ def write_folder(to: Path, files: Mapping[str, bytes], command: str, force: bool
 
     Raises UsageError where something else is in the way, ToolchainError where the disk refuses.
     """
+    check_folder(to, force)
     before = _manifest(to)
     if not force:
-        _refuse_others(to, files, before)
+        _refuse_changed(to, files, before)
     manifest = {"made by": command, "files": {name: _hash(files[name]) for name in sorted(files)}}
     content = json.dumps(manifest, indent=1).encode() + b"\n"
     try:
@@ -47,19 +48,21 @@ def write_folder(to: Path, files: Mapping[str, bytes], command: str, force: bool
         raise ToolchainError(f"{to} cannot be written: {error.strerror or error}.") from None
 
 
-def _refuse_others(to: Path, files: Mapping[str, bytes], before: Mapping[str, str]) -> None:
-    """Raises UsageError where files would be lost that no export wrote."""
+def check_folder(to: Path, force: bool) -> None:
+    """Raises UsageError where nothing can be put there, or where others have put something."""
     if not os.path.lexists(to):
         return
     if not to.is_dir():
         raise UsageError(f"{to} is a file. Give a folder with -o.")
-    if not before:
-        if any(to.iterdir()):
-            raise UsageError(
-                f"{to} is not empty, and no export wrote it. Give another folder with -o, or "
-                "--force: then files of the same names are overwritten."
-            )
-        return
+    if not force and not _manifest(to) and any(to.iterdir()):
+        raise UsageError(
+            f"{to} is not empty, and no export wrote it. Give another folder with -o, or "
+            "--force: then files of the same names are overwritten."
+        )
+
+
+def _refuse_changed(to: Path, files: Mapping[str, bytes], before: Mapping[str, str]) -> None:
+    """Raises UsageError where files would be lost that are not as an export wrote them."""
     lost = sorted(
         name
         for name in {*files, *before}
