@@ -25,6 +25,7 @@ from uopc.cli import main
 from uopc.compiled import Kernel, Step
 from uopc.dtype import DATA, DType, dtypes
 from uopc.errors import ToolchainError, UsageError
+from uopc.examples import EXAMPLES
 from uopc.export import command, numbers
 from uopc.export.described import describe
 from uopc.export.exactness import bits_are_known
@@ -72,6 +73,7 @@ eight = of(256, 128, 512, dtypes.f8e4m3)
 large = of(512, 512, 512, dtypes.f32)
 matrix = of(256, 128, 256, dtypes.bf16)
 hand = smem_gemm_ir(64, 16)
+tall = buffer(0, dtypes.f32, (70000, 64)) + 1.0
 asserted = EXAMPLES["checked_square"].build()
 types = [buffer(n, d, (700,)).flip((0,)) for n, d in enumerate(DATA)]
 empty = buffer(0, dtypes.f32, (0, 4)) + 1.0
@@ -782,6 +784,15 @@ def test_what_cannot_be_exported(
     assert not (tmp_path / "x").exists()
 
 
+def test_a_launch_that_its_target_does_not_allow(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opts = ["--opts", '{"grid": [1, 0], "local": {"1": 32}}', "--target", TARGET]
+    assert main(["export", f"{home}/model.py:tall", "-o", str(tmp_path / "x"), *opts]) == 1
+    assert "tall wants grid y of 70000 blocks, sm_90a allows 65535." in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_name_that_c_has_is_not_used(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -899,6 +910,12 @@ def test_a_checksum_sees_values_places_and_one_nan() -> None:
     assert numbers.checksum(x) != numbers.checksum(swapped)
     nans = np.array([0x7FC00000, 0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
     assert numbers.checksum(nans) == numbers.checksum(np.full(3, np.nan, np.float32))
+
+
+def test_huge_results_have_a_finite_tolerance() -> None:
+    assert numbers._typical(np.array([1e300, -1e300, np.inf, np.nan])) == 1e300
+    assert numbers._typical(np.array([3.0, 4.0])) == pytest.approx(12.5**0.5)
+    assert numbers._typical(np.zeros(3)) == numbers._typical(np.array([np.nan])) == 0
 
 
 def test_positions_are_within_and_have_both_ends() -> None:

@@ -11,6 +11,8 @@ from uopc.errors import UsageError
 from uopc.kernel import Param, Source
 from uopc.launches import Subject
 from uopc.runtime.arrays import no_work
+from uopc.runtime.limits import check_launch, parameter_bytes
+from uopc.runtime.tensor_maps import MAP_BYTES
 from uopc.uop.node import Shape, UOp, memory, prod, toposort
 from uopc.uop.ops import Ops
 
@@ -211,15 +213,23 @@ def _read(sink: UOp) -> set[int]:
 
 
 def _part(name: str, number: int, count: int, step: Step) -> Part:
+    """One launch.  Raises TargetError where it does not fit its target."""
     text, cubin = step.cuda_source, step.cubin
-    return Part(
-        name if count == 1 else f"{name}_step{number}",
-        text,
-        cubin.code,
-        cubin.resources.registers,
-        cubin.resources.shared_bytes,
-        no_work(text.params, text.launch.grid),
-    )
+    launch, used, maps = text.launch, cubin.resources, len(text.tensor_maps)
+    empty = no_work(text.params, launch.grid)
+    if not empty:
+        check_launch(
+            text.target,
+            text.name,
+            launch.grid,
+            launch.block,
+            static_shared_bytes=used.shared_bytes,
+            dynamic_shared_bytes=text.dynamic_shared_bytes,
+            parameter_bytes=parameter_bytes(text.params) + MAP_BYTES * (maps + bool(maps)),
+            registers=used.registers,
+        )
+    stem = name if count == 1 else f"{name}_step{number}"
+    return Part(stem, text, cubin.code, used.registers, used.shared_bytes, empty)
 
 
 def _rounded_up(size_bytes: int) -> int:

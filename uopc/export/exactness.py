@@ -18,7 +18,7 @@ from uopc import layouts
 from uopc.dtype import DType, Kind, dtypes
 from uopc.export.described import Exported
 from uopc.uop.node import UOp, prod, toposort
-from uopc.uop.ops import MOVEMENT, TRANSCENDENTAL, Combine, Ops
+from uopc.uop.ops import MOVEMENT, TRANSCENDENTAL, Atomic, Combine, Ops
 
 #: units of a coarse float: 1/8 and at most 1; in 8 bits 1/2 and at most 1
 COARSE_UNITS, NARROW_UNITS = 8, 2
@@ -69,7 +69,7 @@ def _is_float_product(u: UOp) -> bool:
 
 
 def _adds_atomically(u: UOp) -> bool:
-    return u.op is Ops.ATOMIC and u.src[1].dtype.is_float
+    return u.op is Ops.ATOMIC and u.arg.atomic is Atomic.ADD and u.src[1].dtype.is_float
 
 
 def _sums_are_exact(bodies: Sequence[UOp]) -> bool:

@@ -171,6 +171,13 @@ def checksum(array: HostArray) -> int:
     return total % (1 << 64)
 
 
+def _typical(values: HostArray) -> float:
+    """The root of the mean square of what is finite."""
+    finite = np.abs(values[np.isfinite(values)])
+    largest = float(finite.max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((finite / largest) ** 2))) if largest else 0.0
+
+
 def _is_nan(array: HostArray) -> HostArray:
     return np.asarray(array != array)
 
@@ -180,9 +187,7 @@ def _wanted(exported: Exported, x: Array, value: HostArray, exact: bool) -> Want
     samples = flat[positions(x.slot, x.size)]
     relative = absolute = 0.0
     if x.dtype.is_float and not exact:
-        finite = flat.astype(np.float64)
-        finite = finite[np.isfinite(finite)]
-        typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+        typical = _typical(flat.astype(np.float64))
         relative = relative_tolerance(exported, x.dtype)
         absolute = relative * typical
     exact = exact or not x.dtype.is_float
