@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tests.kernels import param, product, softmax
 from uopc.cli import main
 from uopc.compiled import Kernel, Step
 from uopc.dtype import DATA, DType, dtypes
-from uopc.errors import ToolchainError, UsageError
+from uopc.errors import TargetError, ToolchainError, UsageError
 from uopc.examples import EXAMPLES
 from uopc.export import command, numbers
 from uopc.export.described import describe
@@ -36,6 +36,7 @@ from uopc.pipeline import compile
 from uopc.runtime.arrays import HostArray
 from uopc.runtime.cuda import device_target
 from uopc.show import steps_of
+from uopc.target import target as named_target
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 from uopc.userfile import load
@@ -73,7 +74,6 @@ eight = of(256, 128, 512, dtypes.f8e4m3)
 large = of(512, 512, 512, dtypes.f32)
 matrix = of(256, 128, 256, dtypes.bf16)
 hand = smem_gemm_ir(64, 16)
-tall = buffer(0, dtypes.f32, (70000, 64)) + 1.0
 asserted = EXAMPLES["checked_square"].build()
 types = [buffer(n, d, (700,)).flip((0,)) for n, d in enumerate(DATA)]
 empty = buffer(0, dtypes.f32, (0, 4)) + 1.0
@@ -784,13 +784,12 @@ def test_what_cannot_be_exported(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_launch_that_its_target_does_not_allow(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    opts = ["--opts", '{"grid": [1, 0], "local": {"1": 32}}', "--target", TARGET]
-    assert main(["export", f"{home}/model.py:tall", "-o", str(tmp_path / "x"), *opts]) == 1
-    assert "tall wants grid y of 70000 blocks, sm_90a allows 65535." in capsys.readouterr().err
-    assert not (tmp_path / "x").exists()
+def test_a_launch_that_its_target_does_not_allow() -> None:
+    body = product(8, 8, 8)
+    small = replace(named_target(TARGET), parameter_bytes=16)
+    kernel = compile(body, None, small, "k")
+    with pytest.raises(TargetError, match="k wants 24 bytes of parameters, sm_90a allows 16"):
+        describe("k", "uopc", kernel, kernel.steps, (body,))
 
 
 def test_a_name_that_c_has_is_not_used(
