@@ -1,4 +1,5 @@
-"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace`, `profile` and `cache`.
+"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace`, `profile`, `export` and
+`cache`.
 
 Errors that uopc raises on purpose are printed as their message: exit 2 where what was asked for is
 at fault, 1 for any other.
@@ -19,6 +20,7 @@ from uopc.demo import IMAGES, demo
 from uopc.doctor import doctor
 from uopc.errors import UopcError, UsageError
 from uopc.examine import check_file, parse_triple, trace_file
+from uopc.export import export
 from uopc.printing import console, mib
 from uopc.profiling import RUNS
 from uopc.profiling.command import profile_file
@@ -73,6 +75,9 @@ def _run(options: argparse.Namespace) -> int:
             trace=options.trace,
             nvtx=options.nvtx,
         )
+    if options.command == "export":
+        o = options
+        return export(out, o.what, o.to, o.target, o.opts, o.name, o.check, o.force)
     if options.command == "cache":
         return cache(out, options.clear)
     _parser().print_help()
@@ -194,6 +199,26 @@ def _parser() -> argparse.ArgumentParser:
     clock.add_argument("--trace", metavar="FILE", help="write a timeline for Perfetto there")
     clock.add_argument("--nvtx", action="store_true", help="ranges for Nsight (package nvtx)")
     clock.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
+
+    ship = commands.add_parser(
+        "export",
+        help="a kernel of yours as a folder of CUDA and C that builds without Python",
+        description="Import FILE and write the kernel that NAME is into a folder: CUDA text and "
+        "machine code of each launch, a C library on the CUDA driver API, a program that runs it "
+        "and checks its results, and a Makefile. The results are computed here, for generated "
+        "inputs or for what FILE calls NAME_arrays.",
+    )
+    ship.add_argument("what", metavar="FILE:NAME")
+    ship.add_argument("-o", dest="to", metavar="DIR", required=True, help="the folder")
+    ship.add_argument("--target", help="an arch such as sm_90a (default: this GPU, or sm_80)")
+    ship.add_argument("--opts", metavar="JSON", help="every choice, as show takes them")
+    ship.add_argument("--name", metavar="PREFIX", help="prefix of the C symbols (default: NAME)")
+    ship.add_argument(
+        "--no-check", dest="check", action="store_false", help="compute no results to compare with"
+    )
+    ship.add_argument(
+        "--force", action="store_true", help="overwrite files of DIR that no export wrote"
+    )
 
     keep = commands.add_parser("cache", help="the cache of compiled kernels: where, how large")
     keep.add_argument("--clear", action="store_true", help="remove every entry")
