@@ -1,0 +1,58 @@
+"""Text of a program as markup: a class for each kind of word, line by line."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers.c_cpp import CppLexer
+from pygments.lexers.c_like import CudaLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token, _TokenType
+
+#: a kind of token and its class in the style sheet; what is in none stays plain
+_CLASSES = {
+    Token.Comment.Preproc: "q",
+    Token.Comment: "c",
+    Token.Keyword: "k",
+    Token.Operator.Word: "k",
+    Token.Literal.Number: "m",
+    Token.Literal.String: "s",
+    Token.Name.Builtin: "b",
+    Token.Name.Function: "f",
+    Token.Name.Decorator: "q",
+}
+
+
+def cuda_lines(text: str) -> tuple[Markup, ...]:
+    """The lines of a CUDA or C text."""
+    lexer = CudaLexer(stripnl=False, ensurenl=False)
+    assert isinstance(lexer, CppLexer)
+    return _lines(lexer, text)
+
+
+def python_lines(text: str) -> tuple[Markup, ...]:
+    """The lines of a Python file."""
+    return _lines(PythonLexer(stripnl=False, ensurenl=False), text)
+
+
+def _lines(lexer: Lexer, text: str) -> tuple[Markup, ...]:
+    """As many as the text has, split at line feeds alone."""
+    done: list[list[str]] = [[]]
+    for kind, part in lexer.get_tokens(text.replace("\r", " ")):
+        named = _class(kind)
+        for n, piece in enumerate(part.split("\n")):
+            if n:
+                done.append([])
+            if piece:
+                safe = str(escape(piece))
+                done[-1].append(f'<i class="{named}">{safe}</i>' if named else safe)
+    return tuple(Markup("".join(parts)) for parts in done)
+
+
+def _class(kind: _TokenType) -> str:
+    at: _TokenType | None = kind
+    while at is not None:
+        if at in _CLASSES:
+            return _CLASSES[at]
+        at = at.parent
+    return ""
