@@ -33,8 +33,9 @@ class AccessReport:
     ----------
     number: position in the program, from 0.
     op: "LOAD", "STORE", "ATOMIC", "COPY" (cp.async), "BULK" (a tensor copy), "LDMATRIX",
-        "STMATRIX".
-    space: "global" or "shared"; store: whether it writes.
+        "STMATRIX", "SEND" (to another block of the cluster).
+    space: "global", "shared", or "cluster" for another block's shared memory.
+    store: whether it writes.
     memory: name in the source ("p0", "tile3"); slot: of a parameter, else -1; dtype: of its
         elements.
     width_bytes: of one thread.
