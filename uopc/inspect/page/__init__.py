@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,10 +21,11 @@ from uopc.inspect.page import model, words
 from uopc.inspect.records import ProgramReport
 
 
-def page(program: ProgramReport) -> str:
+def page(program: ProgramReport, folders: Sequence[Path] = (Path(),)) -> str:
     """The text of the HTML file.
 
-    Lines of the user's files that the kernel names are read and shown, where they can be read.
+    Lines of the user's files that the kernel names are read and shown, where they can be read;
+    folders: where the files are looked for, one after the other.
     """
     style, script = _text("page.css"), _text("page.js")
     return (
@@ -30,7 +33,7 @@ def page(program: ProgramReport) -> str:
         .get_template("page.html.j2")
         .render(
             program=program,
-            launches=model.launches(program),
+            launches=model.launches(program, folders),
             whole=[b for b in program.boundaries if b.kernel < 0],
             style=Markup(style),
             script=Markup(script),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 from pygments.lexer import Lexer
-from pygments.lexers.c_cpp import CppLexer
-from pygments.lexers.c_like import CudaLexer
-from pygments.lexers.python import PythonLexer
+from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
 
 #: a kind of token and its class in the style sheet; what is in none stays plain
@@ -25,14 +23,12 @@ _CLASSES = {
 
 def cuda_lines(text: str) -> tuple[Markup, ...]:
     """The lines of a CUDA or C text."""
-    lexer = CudaLexer(stripnl=False, ensurenl=False)
-    assert isinstance(lexer, CppLexer)
-    return _lines(lexer, text)
+    return _lines(get_lexer_by_name("cuda", stripnl=False, ensurenl=False), text)
 
 
 def python_lines(text: str) -> tuple[Markup, ...]:
     """The lines of a Python file."""
-    return _lines(PythonLexer(stripnl=False, ensurenl=False), text)
+    return _lines(get_lexer_by_name("python", stripnl=False, ensurenl=False), text)
 
 
 def _lines(lexer: Lexer, text: str) -> tuple[Markup, ...]:

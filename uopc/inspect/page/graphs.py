@@ -13,8 +13,9 @@ A node whose source merely changed is the same: its source has a partner.  A nod
 source now is changed.  So a changed arg marks one line, a node put between two others marks itself
 and its user.  Instance numbers of ranges and slots of ALLOCs are numbering as well.
 
-How they are paired: equal trees first, the largest first; then down from the roots, along sources
-in the same place with the same op; then up again, nodes of the same op on partners.
+How they are paired: equal trees first, the largest first; then equal nodes on partners, from the
+leaves up; then down from the roots, sources in the same place with the same op; then up again, the
+most alike of the same op that share a partner.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def partners(before: Sequence[Node], after: Sequence[Node]) -> dict[int, int]:
     """The line before the pass for each line after it that has one."""
     pairs = _Pairs(before, after)
     pairs.equal_trees()
-    pairs.from_roots()
     pairs.on_partners()
+    pairs.from_roots()
+    pairs.on_a_partner()
     return pairs.of
 
 
@@ -131,46 +133,83 @@ class _Pairs:
         self.taken: set[int] = set()
 
     def equal_trees(self) -> None:
-        """Pair what is equal down to its leaves: the last line first, with all below it."""
+        """Pair what is equal down to its leaves, the deepest first, with all below it.
+
+        Of several copies of one tree the first is its partner, and no copy takes a part of it.
+        """
         numbers: dict[tuple[str, tuple[Operand, ...]], int] = {}
         mine, theirs = _trees(self.after, numbers), _trees(self.before, numbers)
         having: dict[int, list[int]] = {}
         for line, tree in enumerate(theirs):
             having.setdefault(tree, []).append(line)
-        for line in range(len(self.after) - 1, -1, -1):
+        depths = _depths(self.after)
+        for line in sorted(range(len(self.after)), key=lambda line: (-depths[line], line)):
             if line in self.of:
                 continue
-            candidates = having.get(mine[line], [])
-            while candidates and candidates[-1] in self.taken:
-                candidates.pop()
-            if candidates:
-                self._down(line, candidates.pop())
+            for other in having.get(mine[line], ()):
+                if other not in self.taken and self._fits(line, other):
+                    self._down(line, other)
+                    break
+
+    def _fits(self, line: int, other: int) -> bool:
+        """Do two equal trees contradict no pair there is?"""
+        waiting, seen = [(line, other)], {line}
+        while waiting:
+            a, b = waiting.pop()
+            if self.of.get(a, b) != b or (a not in self.of and b in self.taken):
+                return False
+            if a in self.of:
+                continue
+            for x, y in zip(self.after[a].sources, self.before[b].sources, strict=True):
+                if x not in seen:
+                    seen.add(x)
+                    waiting.append((x, y))
+        return True
 
     def from_roots(self) -> None:
+        """Pair the roots and, below them, sources in the same place."""
         if self.after and self.before:
             self._down(len(self.after) - 1, len(self.before) - 1)
 
     def on_partners(self) -> None:
-        """Pair nodes with equal labels whose sources are partners."""
+        """Pair nodes of equal labels whose sources are partners, from the leaves up."""
         free = {
             (node.label, node.operands): line
             for line, node in enumerate(self.before)
             if line not in self.taken and node.operands
         }
         for line, node in enumerate(self.after):
-            if line in self.of or not node.operands:
+            if line not in self.of and node.operands:
+                found = free.get((node.label, self.as_before(node)))
+                if found is not None:
+                    self._down(line, found)
+
+    def on_a_partner(self) -> None:
+        """Pair what is left with the most alike of its op that has a partner in one place."""
+        users: dict[int, list[int]] = {}
+        for line, node in enumerate(self.before):
+            for source in dict.fromkeys(node.sources):
+                users.setdefault(source, []).append(line)
+        for line, node in enumerate(self.after):
+            if line in self.of:
                 continue
-            found = free.get((node.label, self.as_before(node)))
-            if found is not None and found not in self.taken:
-                self._pair(line, found)
+            mine = self.as_before(node)
+            shared = [users.get(s, []) for s in mine if isinstance(s, int) and s >= 0]
+            best, most = -1, 0
+            for other in min(shared, key=len, default=[]):
+                theirs = self.before[other]
+                if other in self.taken or theirs.op != node.op:
+                    continue
+                alike = sum(a == b for a, b in zip(mine, theirs.operands, strict=False))
+                score = 2 * alike + (theirs.label == node.label)
+                if alike and score > most:
+                    best, most = other, score
+            if best >= 0:
+                self._down(line, best)
 
     def as_before(self, node: Node) -> tuple[Operand, ...]:
         """Operands of a node after the pass as lines before it; -1 for what is new."""
         return tuple([self.of.get(s, -1) if isinstance(s, int) else s for s in node.operands])
-
-    def _pair(self, line: int, other: int) -> None:
-        self.of[line] = other
-        self.taken.add(other)
 
     def _down(self, line: int, other: int) -> None:
         """Pair two lines and, along their sources, what has the same op."""
@@ -179,19 +218,26 @@ class _Pairs:
             a, b = waiting.pop()
             if a in self.of or b in self.taken or self.after[a].op != self.before[b].op:
                 continue
-            self._pair(a, b)
+            self.of[a] = b
+            self.taken.add(b)
             both = zip(self.after[a].operands, self.before[b].operands, strict=False)
             waiting += [(x, y) for x, y in both if isinstance(x, int) and isinstance(y, int)]
 
 
-def _trees(
-    nodes: Sequence[Node], numbers: dict[tuple[str, tuple[Operand, ...]], int]
-) -> list[int]:
+def _trees(nodes: Sequence[Node], numbers: dict[tuple[str, tuple[Operand, ...]], int]) -> list[int]:
     """A number for each line; two lines have the same one iff their trees are equal."""
     found: list[int] = []
     for node in nodes:
         operands = tuple([found[s] if isinstance(s, int) else s for s in node.operands])
         found.append(numbers.setdefault((node.label, operands), len(numbers)))
+    return found
+
+
+def _depths(nodes: Sequence[Node]) -> list[int]:
+    """How far each line is from its farthest leaf."""
+    found: list[int] = []
+    for node in nodes:
+        found.append(max((found[s] + 1 for s in node.sources), default=0))
     return found
 
 
@@ -203,8 +249,7 @@ def compare(before: str, after: str) -> tuple[Hunk, ...]:
     same = {
         line: other
         for line, other in pairs.of.items()
-        if new[line].label == old[other].label
-        and pairs.as_before(new[line]) == old[other].operands
+        if new[line].label == old[other].label and pairs.as_before(new[line]) == old[other].operands
     }
     kept = frozenset(same.values())
     known = frozenset(pairs.of.values())

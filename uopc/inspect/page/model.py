@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -17,17 +17,16 @@ from uopc.inspect.records import (
     AccessReport,
     Advice,
     Boundary,
+    How,
     PassReport,
     ProgramReport,
     Report,
     SourceLine,
 )
+from uopc.inspect.requests import LINE_BYTES, SECTOR_BYTES
 from uopc.opts import Opts
 
 FOLD, CONTEXT = 10, 3  # unchanged lines that fold away, and those left on either side
-SECTOR, WAVEFRONT = 32, 128  # bytes that one of them moves
-
-T = TypeVar("T")
 
 
 # ---- passes
@@ -102,7 +101,7 @@ class AccessPage:
     """An access, what it costs, and where its first warp goes.
 
     unit: what its space moves; each, least: of these a request; used: as text; bad: it costs more
-    than it must.
+    than it must; unseen: why there is no picture.
     """
 
     key: str
@@ -114,6 +113,7 @@ class AccessPage:
     bad: bool
     picture: Markup | None
     caption: str
+    unseen: str
 
 
 def _accesses(key: str, accesses: Sequence[AccessReport]) -> tuple[AccessPage, ...]:
@@ -123,29 +123,41 @@ def _accesses(key: str, accesses: Sequence[AccessReport]) -> tuple[AccessPage, .
 
 
 def _wasted_bytes(a: AccessReport) -> int:
-    if a.space == "shared":
-        return WAVEFRONT * a.conflicts
-    return SECTOR * (a.sectors - a.least_sectors)
+    if a.space == "global":
+        return SECTOR_BYTES * (a.sectors - a.least_sectors)
+    return LINE_BYTES * a.conflicts
 
 
 def _moved_bytes(a: AccessReport) -> int:
-    return WAVEFRONT * a.wavefronts if a.space == "shared" else SECTOR * a.sectors
+    return SECTOR_BYTES * a.sectors if a.space == "global" else LINE_BYTES * a.wavefronts
 
 
 def _access(key: str, a: AccessReport) -> AccessPage:
-    shared = a.space == "shared"
-    done, least = (a.wavefronts, a.least_wavefronts) if shared else (a.sectors, a.least_sectors)
-    known = a.requests > 0
+    in_global = a.space == "global"
+    done, least = (a.sectors, a.least_sectors) if in_global else (a.wavefronts, a.least_wavefronts)
+    known = a.requests > 0 and done > 0
     return AccessPage(
         access_key(key, a.number),
         a,
-        "wavefronts" if shared else "sectors",
+        "sector" if in_global else "wavefront",
         words.trimmed(done / a.requests) if known else "?",
         words.trimmed(least / a.requests) if known else "?",
-        "?" if not known else words.share(least / done if done else 1.0),
+        words.share(least / done) if known else "?",
         known and done > least,
         warp_pictures.picture(a),
         warp_pictures.caption(a),
+        _unseen(a),
+    )
+
+
+def _unseen(a: AccessReport) -> str:
+    """Why there is no picture."""
+    if a.op == "BULK":
+        return "One thread asks for the whole box: there are no lanes to draw."
+    if a.how is How.UNKNOWN:
+        return "Where its lanes go is not known: data decides, and no arrays were given."
+    return (
+        "No lane is ever active." if not a.requests else "The addresses of its lanes are not known."
     )
 
 
@@ -233,18 +245,20 @@ class LaunchPage:
     bytes_moved: int
 
 
-def launches(program: ProgramReport) -> tuple[LaunchPage, ...]:
+def launches(program: ProgramReport, folders: Sequence[Path]) -> tuple[LaunchPage, ...]:
     """The launches in order."""
     return tuple(
-        _launch(n, report, tuple(b for b in program.boundaries if b.kernel == n))
+        _launch(n, report, tuple(b for b in program.boundaries if b.kernel == n), folders)
         for n, report in enumerate(program.launches)
     )
 
 
-def _launch(number: int, report: Report, boundaries: tuple[Boundary, ...]) -> LaunchPage:
+def _launch(
+    number: int, report: Report, boundaries: tuple[Boundary, ...], folders: Sequence[Path]
+) -> LaunchPage:
     key = f"k{number}"
     used, roof = report.resources, report.roofline
-    files = user_files(o for line in report.source for o in line.origins)
+    files = user_files((o for line in report.source for o in line.origins), folders)
     placed = report.target.is_gpu and not used.missing and used.blocks_per_sm > 0
     return LaunchPage(
         key=key,

@@ -162,11 +162,14 @@
     const name = { s: "Line", g: "Node", u: "Your line" }[kind];
     const shown = kind === "s" ? number : row.querySelector("button").textContent;
     const parts = [];
-    if (kind !== "s") parts.push(several(found.s.length, "line") + " of the source");
-    if (kind !== "g") parts.push(several(found.g.size, "node") + " of the final graph");
-    if (kind !== "u") parts.push(several(found.u.size, "line") + " of yours");
-    const badges = every(".badge", row).map((a) => a.textContent);
-    return `${name} ${shown}: ${parts.concat(badges).join(", ")}.`;
+    const told = (own, n, one, of) => {
+      if (kind !== own && n) parts.push(`${several(n, one)} of ${of}`);
+    };
+    told("s", found.s.length, "line", "the source");
+    told("g", found.g.size, "node", "the final graph");
+    told("u", found.u.size, "line", "yours");
+    parts.push(...every(".badges a", row).map((a) => a.textContent));
+    return `${name} ${shown}: ${parts.join(", ") || "nothing else belongs to it"}.`;
   }
   function lead(row) {
     const button = row.querySelector("button");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -39,7 +40,8 @@ class Rule:
 
 
 def bars(rows: Sequence[Bar], label: str, rules: Sequence[Rule] = ()) -> Markup:
-    """Bars from zero under each other, names left and values right."""
+    """Bars from zero under each other, names left and values right; rules from the least on, so
+    that no line crosses the name of another."""
     most = max([r.value for r in rows] + [r.value for r in rules], default=0.0) or 1.0
     width = BAR_WIDTH - BAR_LEFT - BAR_RIGHT
     head = 16.0 * len(rules)
@@ -52,7 +54,7 @@ def bars(rows: Sequence[Bar], label: str, rules: Sequence[Rule] = ()) -> Markup:
         p.rect(BAR_LEFT, y + 4, max(length, 1), BAR - 8, kind, f"{row.name}: {row.text}")
         p.text(BAR_LEFT + length + 6, y + 15, row.text, "value")
     for n, rule in enumerate(rules):
-        x, y = BAR_LEFT + rule.value / most * width, 16.0 * n + 11
+        x, y = BAR_LEFT + rule.value / most * width, head - 16.0 * n - 5
         p.line(x, y + 3, x, head + BAR * len(rows) + 2, "rule dashed" if rule.dashed else "rule")
         right = x < BAR_WIDTH / 2
         p.text(x + (4 if right else -4), y, rule.name, "value", "start" if right else "end")
@@ -180,11 +182,12 @@ def _curve(
         p.line(axes.left, axes.y(tick), axes.left + axes.width, axes.y(tick), "grid")
         p.text(axes.left - 6, axes.y(tick) + 4, str(tick), "number", "end")
     steps: list[tuple[float, float]] = []
-    for (x, y), (x_next, y_next) in zip(points, points[1:], strict=False):
+    for (value, held), (next_value, next_held) in pairwise(points):
         if not steps:
-            steps.append((axes.x(x), axes.y(y)))
-        if y_next != y:
-            steps += [(axes.x(x_next), axes.y(y)), (axes.x(x_next), axes.y(y_next))]
+            steps.append((axes.x(value), axes.y(held)))
+        if next_held != held:
+            at = axes.x(next_value)
+            steps += [(at, axes.y(held)), (at, axes.y(next_held))]
     steps.append((axes.x(last), axes.y(points[-1][1])))
     p.polyline(steps, "curve-line")
     x, y = axes.x(own), axes.y(here)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SECTOR, LINE = 32, 128  # bytes: what memory moves, and the line of a cache that holds four
+from uopc.inspect.requests import LINE_BYTES, SECTOR_BYTES
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Sector:
 
     @property
     def line(self) -> int:
-        return self.start // LINE * LINE
+        return self.start // LINE_BYTES * LINE_BYTES
 
     @property
     def used_bytes(self) -> int:
@@ -35,12 +35,12 @@ def sectors(lanes: Sequence[int | None], width_bytes: int) -> tuple[Sector, ...]
         if offset is None:
             continue
         for byte in range(offset, offset + width_bytes):
-            start = byte // SECTOR * SECTOR
+            start = byte // SECTOR_BYTES * SECTOR_BYTES
             asked.setdefault(start, set()).add(lane)
             wanted.setdefault(start, set()).add(byte - start)
     made: list[Sector] = []
     for start in sorted(asked):
-        gap = start - made[-1].start - SECTOR if made else 0
+        gap = start - made[-1].start - SECTOR_BYTES if made else 0
         made.append(Sector(start, _runs(wanted[start]), tuple(sorted(asked[start])), gap))
     return tuple(made)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,20 +38,21 @@ class UserFile:
     missing: str = ""
 
 
-def user_files(origins: Iterable[str]) -> tuple[UserFile, ...]:
-    """origins: "file:line", in any order and repeated."""
+def user_files(origins: Iterable[str], folders: Sequence[Path] = (Path(),)) -> tuple[UserFile, ...]:
+    """origins: "file:line", in any order and repeated; folders: where files are looked for."""
     named: dict[str, set[int]] = {}
     for origin in origins:
         name, _, line = origin.rpartition(":")
         if name and line.isdecimal():
             named.setdefault(name, set()).add(int(line))
-    return tuple(_file(name, sorted(lines)) for name, lines in sorted(named.items()))
+    return tuple(_file(name, sorted(lines), folders) for name, lines in sorted(named.items()))
 
 
-def _file(name: str, numbers: list[int]) -> UserFile:
+def _file(name: str, numbers: list[int], folders: Sequence[Path]) -> UserFile:
     origins = tuple(f"{name}:{n}" for n in numbers)
     try:
-        path = Path(name)
+        places = [folder / name for folder in folders]
+        path = next((p for p in places if p.exists()), Path(name))
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             return UserFile(name, (), origins, "is no file")

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from uopc.inspect.page import words
-from uopc.inspect.page.banks import BANKS, WORD, Wavefront, wavefronts
-from uopc.inspect.page.sectors import SECTOR, Sector, sectors
+from uopc.inspect.page.banks import Wavefront, wavefronts
+from uopc.inspect.page.sectors import Sector, sectors
 from uopc.inspect.page.svg import Picture
 from uopc.inspect.records import AccessReport
+from uopc.inspect.requests import BANK_BYTES, BANKS, LINE_BYTES
+from uopc.inspect.requests import SECTOR_BYTES as SECTOR
 
 WIDTH, LEFT = 760.0, 20.0
 LANE_TOP, LANE_HEIGHT = 24.0, 20.0
@@ -23,7 +25,7 @@ def picture(access: AccessReport) -> Markup | None:
     """The first warp of an access, or None where its addresses are not known."""
     if all(offset is None for offset in access.lanes):
         return None
-    draw = _banks if access.space == "shared" else _sectors
+    draw = _sectors if access.space == "global" else _banks
     return draw(access)
 
 
@@ -34,18 +36,18 @@ def caption(access: AccessReport) -> str:
         return ""
     asleep = len(access.lanes) - len(active)
     idle = f" {words.several(asleep, 'lane')} (dashed) not active." if asleep else ""
-    if access.space == "shared":
-        made = wavefronts(access.lanes, access.width_bytes)
-        again = sum(w.again for w in made)
+    if access.space != "global":
+        fronts = _fronts(access)
+        again = sum(front.again for front in fronts)
         said = (
             f"{again} of them only because lanes want different words of one bank: a conflict"
             if again
             else "no two lanes want different words of one bank"
         )
         return (
-            "Each column is a bank of 4 bytes, each row a wavefront, and each cell names the lanes "
-            "served there; lanes that want the same word share a cell. "
-            f"{words.several(len(made), 'wavefront')}, {said}.{idle}"
+            "Each column is a bank of 4 bytes, each row a wavefront, and each box names the lanes "
+            "served there, + how many more; lanes that want the same words share a box. "
+            f"{words.several(len(fronts), 'wavefront')}, {said}.{idle}"
         )
     made = sectors(access.lanes, access.width_bytes)
     wanted = sum(s.used_bytes for s in made)
@@ -123,7 +125,7 @@ def _band(
 
 def _shade(byte: int) -> str:
     """Neighbouring cache lines are told apart."""
-    return "odd" if byte // (4 * SECTOR) % 2 else "even"
+    return "odd" if byte // LINE_BYTES % 2 else "even"
 
 
 def _sector(p: Picture, x: float, width: float, sector: Sector) -> None:
@@ -151,7 +153,12 @@ def _lines(p: Picture, made: Sequence[Sector], scale: _Scale) -> None:
     y, free = SECTOR_TOP + SECTOR_HEIGHT, 0.0
     for numbers in by_line.values():
         left, right = scale.left[numbers[0]], scale.left[numbers[-1]] + scale.width
-        bracket = ((left + 1.5, y + 3), (left + 1.5, y + 7), (right - 1.5, y + 7), (right - 1.5, y + 3))
+        bracket = (
+            (left + 1.5, y + 3),
+            (left + 1.5, y + 7),
+            (right - 1.5, y + 7),
+            (right - 1.5, y + 3),
+        )
         p.polyline(bracket, "bracket")
         text = f"+{words.count(made[numbers[0]].start - made[0].start)}"
         if left >= free:
@@ -160,14 +167,18 @@ def _lines(p: Picture, made: Sequence[Sector], scale: _Scale) -> None:
 
 
 # ---- shared memory
+def _fronts(access: AccessReport) -> tuple[Wavefront, ...]:
+    return wavefronts(access.lanes, access.width_bytes, access.op == "LOAD")
+
+
 def _banks(access: AccessReport) -> Markup:
-    made = wavefronts(access.lanes, access.width_bytes)
+    made = _fronts(access)
     label = f"lanes of a warp over the {BANKS} banks of {access.memory}, in {len(made)} wavefronts"
     asleep = [n for n, offset in enumerate(access.lanes) if offset is None]
     height = HEAD + ROW * len(made) + (28 if asleep else 8)
     p = Picture(WIDTH, height, label, "banks")
     cell = (WIDTH - MARGIN - 4) / BANKS
-    p.text(MARGIN, 12, f"bank, {WORD} bytes each", "note")
+    p.text(MARGIN, 12, f"bank, {BANK_BYTES} bytes each", "note")
     p.text(0, HEAD - 6, "wavefront", "note")
     for bank in range(BANKS):
         p.text(MARGIN + (bank + 0.5) * cell, HEAD - 6, str(bank), "number idle", "middle")
@@ -183,15 +194,33 @@ def _wavefront(p: Picture, n: int, front: Wavefront, cell: float) -> None:
     y = HEAD + n * ROW
     name = f"{n + 1}, conflict" if front.again else str(n + 1)
     p.text(0, y + 13, name, "number warn" if front.again else "number")
-    for bank, lanes in enumerate(front.served):
-        x = MARGIN + bank * cell
+    for first, last, lanes in _runs(front.served):
+        x, width = MARGIN + first * cell, (last - first + 1) * cell
         kind = "empty" if not lanes else "again" if front.again else "served"
-        said = f"bank {bank}: {_lanes(lanes)}" if lanes else f"bank {bank}: idle"
-        p.rect(x + 0.75, y + 0.75, cell - 1.5, ROW - 1.5, f"cell {kind}", said)
+        where = f"bank {first}" if first == last else f"banks {first}–{last}"
+        p.rect(
+            x + 0.75,
+            y + 0.75,
+            width - 1.5,
+            ROW - 1.5,
+            f"cell {kind}",
+            f"{where}: {_lanes(lanes) if lanes else 'idle'}",
+        )
         if lanes:
             text = _few(lanes)
-            small = " small" if len(text) > 3 else ""
-            p.text(x + cell / 2, y + 12.5, text, f"number on{small}", "middle")
+            small = " small" if len(text) > 3 and first == last else ""
+            p.text(x + width / 2, y + 12.5, text, f"number on{small}", "middle")
+
+
+def _runs(served: Sequence[tuple[int, ...]]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Neighbouring banks that serve the same lanes as one: (first bank, last bank, lanes)."""
+    runs: list[tuple[int, int, tuple[int, ...]]] = []
+    for bank, lanes in enumerate(served):
+        if lanes and runs and runs[-1][2] == lanes:
+            runs[-1] = (runs[-1][0], bank, lanes)
+        else:
+            runs.append((bank, bank, lanes))
+    return runs
 
 
 def _lanes(lanes: Sequence[int]) -> str:
