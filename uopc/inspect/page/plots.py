@@ -15,7 +15,7 @@ from uopc.inspect.page.svg import Picture
 from uopc.inspect.records import Report, ResourceReport, Roofline
 from uopc.target import Target, occupancy
 
-BAR_WIDTH, BAR_LEFT, BAR_RIGHT, BAR = 720.0, 130.0, 110.0, 22.0
+BAR_WIDTH, BAR_LEFT, BAR_RIGHT, BAR = 460.0, 96.0, 76.0, 22.0
 MOST_WAVES = 12  # drawn one by one
 
 
@@ -229,7 +229,7 @@ def roofs(roof: Roofline) -> tuple[Roof, ...]:
     )
 
 
-ROOF_WIDTH, ROOF_HEIGHT = 720.0, 380.0
+ROOF_WIDTH, ROOF_HEIGHT = 500.0, 330.0
 
 
 def roofline_plot(roof: Roofline) -> Markup | None:
@@ -245,7 +245,7 @@ def roofline_plot(roof: Roofline) -> Markup | None:
     x_range = _decades([own_x, *ridges], 0.4)
     highest = max(r.per_s for r in flat)
     y_range = _decades([own_y, highest, min(slope * x_range[0] * 10, highest)], 0.1)
-    axes = Axes(64, 16, ROOF_WIDTH - 84, ROOF_HEIGHT - 66, x_range, y_range, log=True)
+    axes = Axes(66, 16, ROOF_WIDTH - 80, ROOF_HEIGHT - 66, x_range, y_range, log=True)
     label = (
         f"roofline of {roof.gpu}: {words.trimmed(own_x)} operations per byte, "
         f"{words.rate(own_y, 'op/s')} of at most {words.rate(unit.per_s, 'op/s')}"
@@ -300,7 +300,11 @@ def _memory_roof(p: Picture, axes: Axes, slope: float, highest: float) -> None:
     p.line(axes.x(low), axes.y(slope * low), axes.x(high), axes.y(slope * high), "roof memory")
     at = 10 ** (0.72 * math.log10(low) + 0.28 * math.log10(high))
     text = f"memory {words.rate(slope, 'B/s')}"
-    p.text(axes.x(at) - 8, axes.y(slope * at) - 8, text, "value", "end")
+    x, y = axes.x(at), axes.y(slope * at)
+    if x - axes.left > 7.5 * len(text):
+        p.text(x - 8, y - 8, text, "value", "end")
+    else:
+        p.text(x + 12, y + 12, text, "value")
 
 
 def _flat_roof(
