@@ -21,7 +21,7 @@ from uopc.symbolic import index as ix
 from uopc.target import Target
 from uopc.uop.facts import bounds, free
 from uopc.uop.node import UOp, prod, toposort
-from uopc.uop.ops import Ops
+from uopc.uop.ops import AxisType, Ops
 
 _SPACES = {
     AddrSpace.GLOBAL: "global",
@@ -141,7 +141,8 @@ def _with(plain: AccessReport, site: Site, counts: Counts, how: How) -> AccessRe
         wavefronts=counts.wavefronts,
         least_wavefronts=counts.least_wavefronts,
         wanted_bytes=counts.threads * site.width_bytes,
-        touched_bytes=_touched(site, counts),
+        touched_bytes=_touched(site, counts, in_block=False),
+        block_bytes=_touched(site, counts, in_block=True),
         pattern=pattern(lanes, site.element.dtype.itemsize, site.width_bytes),
         lanes=lanes,
     )
@@ -191,18 +192,21 @@ def _axis(offset: UOp, launch: Launch, renderer: CUDARenderer) -> str:
     return ""
 
 
-def _touched(site: Site, counts: Counts) -> int:
-    """Distinct bytes: no more than threads ask for, than there are places, than the memory has."""
+def _touched(site: Site, counts: Counts, in_block: bool) -> int:
+    """Distinct bytes, of one block or of all: no more than threads ask for, than there are places,
+    than the memory has."""
     size = prod(site.memory.arg.shape) * site.memory.dtype.itemsize
     asked = counts.threads * site.width_bytes
     if site.op == "BULK":
-        return min(size, asked)
+        boxes = prod(r.arg.size for r in site.loops)
+        return min(size, asked, boxes * site.width_bytes if in_block else asked)
     offset, itemsize = site.element.src[1], site.element.dtype.itemsize
     lo, hi = bounds(offset)
     span = (hi - lo) * itemsize + site.width_bytes
     places = site.width_bytes
     for r in free(offset):
-        places *= r.arg.size if r.op is Ops.RANGE else 1
+        if r.op is Ops.RANGE and not (in_block and r.arg.kind is AxisType.GLOBAL):
+            places *= r.arg.size
     return min(span, places, size, asked)
 
 

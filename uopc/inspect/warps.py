@@ -385,7 +385,7 @@ def _counted(
         for more, often in zip(remainders, weights, strict=True):
             one = of_requests(site, addresses + more, active)
             total = total.plus(_times(one, int(often)))
-    return _scaled(total, points / chosen.size) if every > 1 else total
+    return scaled(total, points / chosen.size) if every > 1 else total
 
 
 def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, Ints]:
@@ -397,7 +397,8 @@ def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, 
     return out
 
 
-def _scaled(c: Counts, times: float) -> Counts:
+def scaled(c: Counts, times: float) -> Counts:
+    """What a part stands for; exact where it is all."""
     return Counts(
         requests=round(c.requests * times),
         threads=round(c.threads * times),
@@ -405,7 +406,7 @@ def _scaled(c: Counts, times: float) -> Counts:
         least_sectors=round(c.least_sectors * times),
         wavefronts=round(c.wavefronts * times),
         least_wavefronts=round(c.least_wavefronts * times),
-        exact=False,
+        exact=c.exact and times == 1,
         lanes=c.lanes,
     )
 
