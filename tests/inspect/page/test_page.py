@@ -316,3 +316,12 @@ def test_files_that_cannot_be_shown(tmp_path: Path) -> None:
         "none.py": "cannot be read here",
         "short.py": "has changed: it is shorter now",
     }
+
+
+def test_a_box_names_what_fits() -> None:
+    report = sample.rows().launches[0]
+    access = next(a for a in report.accesses if a.space == "shared" and not a.store)
+    for step, width, names in ((2, 2, (">0,1<", ">10+<")), (8, 8, (">0<", ">31<"))):
+        given = replace(access, lanes=tuple(range(0, 32 * step, step)), width_bytes=width)
+        picture = warp_pictures.picture(given)
+        assert picture is not None and all(name in picture for name in names)

@@ -19,6 +19,7 @@ LANE_TOP, LANE_HEIGHT = 24.0, 20.0
 SECTOR_TOP, SECTOR_HEIGHT = 150.0, 24.0
 BREAK = 0.4  # of a sector's width, where addresses are left out
 ROW, HEAD, MARGIN = 18.0, 36.0, 78.0  # of the map of banks
+CHARACTER = 7.0  # about the width of a digit in it
 
 
 def picture(access: AccessReport) -> Markup | None:
@@ -46,7 +47,7 @@ def caption(access: AccessReport) -> str:
         )
         return (
             "Each column is a bank of 4 bytes, each row a wavefront, and each box names the lanes "
-            "served there, + how many more; lanes that want the same words share a box. "
+            "served there (or the first, and + for more); lanes that want the same words share a box. "
             f"{words.several(len(fronts), 'wavefront')}, {said}.{idle}"
         )
     made = sectors(access.lanes, access.width_bytes)
@@ -207,9 +208,8 @@ def _wavefront(p: Picture, n: int, front: Wavefront, cell: float) -> None:
             f"{where}: {_lanes(lanes) if lanes else 'idle'}",
         )
         if lanes:
-            text = _few(lanes)
-            small = " small" if len(text) > 3 and first == last else ""
-            p.text(x + width / 2, y + 12.5, text, f"number on{small}", "middle")
+            text = _few(lanes, room=int(width / CHARACTER))
+            p.text(x + width / 2, y + 12.5, text, "number on", "middle")
 
 
 def _runs(served: Sequence[tuple[int, ...]]) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -227,13 +227,10 @@ def _lanes(lanes: Sequence[int]) -> str:
     return f"{'lane' if len(lanes) == 1 else 'lanes'} {_numbers(lanes)}"
 
 
-def _few(lanes: Sequence[int]) -> str:
-    """What fits into a cell: one lane, two, or the first and how many more."""
-    if len(lanes) == 1:
-        return str(lanes[0])
-    if len(lanes) == 2:
-        return f"{lanes[0]},{lanes[1]}"
-    return f"{lanes[0]}+{len(lanes) - 1}"
+def _few(lanes: Sequence[int], room: int) -> str:
+    """What fits into so many characters: all of a few lanes, or the first and a sign for more."""
+    ways = (",".join(map(str, lanes)), f"{lanes[0]}+{len(lanes) - 1}", f"{lanes[0]}+")
+    return next((text for text in ways if len(text) <= room), ways[-1])
 
 
 def _numbers(numbers: Sequence[int]) -> str:
