@@ -76,7 +76,7 @@ def report(step: Step, name: str, registers: int = 40, shared_bytes: int = 8192)
             mix=(("FFMA", 96), ("LDG", 24), ("MUFU", 20), ("STG", 8), ("BAR", 2)),
         ),
         roofline=Roofline(
-            gpu="H100 SXM",
+            gpu="H100",
             must_bytes=32_768_000,
             moves_bytes=33_554_432,
             memory_bytes=32_768_000,

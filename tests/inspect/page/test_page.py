@@ -17,6 +17,7 @@ import pytest
 from markupsafe import escape
 
 from tests.inspect import sample
+from uopc.inspect.gpus import GPUS
 from uopc.inspect.page import model, page, plots, warp_pictures
 from uopc.inspect.page.user_code import user_files
 from uopc.inspect.records import (
@@ -237,7 +238,7 @@ def test_what_is_not_known_is_said() -> None:
     for said in (
         *("Not known: no NVRTC is installed", "Instructions are not counted: no nvdisasm"),
         *("data decides, and no arrays were given", "No GPU was named to compare with."),
-        *("Nothing was chosen", "Nothing about this kernel is clearly wrong"),
+        *("Which rule chose what is not recorded", "Nothing about this kernel is clearly wrong"),
         "The kernel names no line of yours",
     ):
         assert said in text
@@ -248,8 +249,15 @@ def test_a_copy_has_no_point_under_the_roof() -> None:
     assert plots.roofline_plot(roof) is None
 
 
-def test_roofs_come_from_times_and_amounts() -> None:
+def test_roofs_are_the_gpus_peaks() -> None:
     roof = sample.rows().launches[0].roofline
+    assert [r.unit for r in plots.roofs(roof)] == ["sfu", "fp32"]
+    assert plots.roofs(roof)[1].per_s == GPUS["H100"].rate("fp32")
+    assert plots.bandwidth(roof) == 3.35e12
+
+
+def test_roofs_of_another_gpu_come_from_times_and_amounts() -> None:
+    roof = replace(sample.rows().launches[0].roofline, gpu="my own")
     assert [r.unit for r in plots.roofs(roof)] == ["sfu", "fp32"]
     assert plots.roofs(roof)[1].per_s == pytest.approx(20_480_000 / 3.1e-7)
     assert plots.bandwidth(roof) == pytest.approx(32_768_000 / 9.8e-6)

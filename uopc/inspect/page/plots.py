@@ -10,6 +10,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from uopc.errors import UsageError
+from uopc.inspect.gpus import GPUS
 from uopc.inspect.page import words
 from uopc.inspect.page.svg import Picture
 from uopc.inspect.records import Report, ResourceReport, Roofline
@@ -213,20 +214,28 @@ class Roof:
 
 
 def bandwidth(roof: Roofline) -> float:
-    """Bytes a second of memory; 0 where nothing passes."""
-    times = dict(roof.times_s)
-    memory_s = times.get("memory", 0.0)
+    """Bytes a second of memory at its peak; of a GPU that is not known, as the report takes it; 0
+    where nothing passes."""
+    if roof.gpu in GPUS:
+        return GPUS[roof.gpu].memory_bytes_s
+    memory_s = dict(roof.times_s).get("memory", 0.0)
     return roof.memory_bytes / memory_s if memory_s > 0 else 0.0
 
 
 def roofs(roof: Roofline) -> tuple[Roof, ...]:
-    """Rates of the units that the kernel keeps busy, the busiest first."""
-    done = dict(roof.operations)
-    return tuple(
-        Roof(unit, done[unit] / time_s)
-        for unit, time_s in roof.times_s
-        if done.get(unit, 0) > 0 and time_s > 0
-    )
+    """Peak rates of the units that the kernel keeps busy, the busiest first; of a GPU that is not
+    known, as the report takes them."""
+    times = dict(roof.times_s)
+    made: list[tuple[float, Roof]] = []
+    for unit, done in roof.operations:
+        known = GPUS.get(roof.gpu)
+        if known is not None and (unit in known.rates or unit in known.per_clock):
+            rate = known.rate(unit)
+        else:
+            rate = done / times[unit] if times.get(unit, 0.0) > 0 else 0.0
+        if done > 0 and rate > 0:
+            made.append((done / rate, Roof(unit, rate)))
+    return tuple(r for _, r in sorted(made, key=lambda pair: -pair[0]))
 
 
 ROOF_WIDTH, ROOF_HEIGHT = 500.0, 330.0
