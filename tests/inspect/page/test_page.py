@@ -254,6 +254,8 @@ def test_roofs_are_the_gpus_peaks() -> None:
     assert [r.unit for r in plots.roofs(roof)] == ["sfu", "fp32"]
     assert plots.roofs(roof)[1].per_s == GPUS["H100"].rate("fp32")
     assert plots.bandwidth(roof) == 3.35e12
+    little = replace(roof, operations=(*roof.operations, ("int", 1000)))
+    assert plots.roofs(little) == plots.roofs(roof)
 
 
 def test_roofs_of_another_gpu_come_from_times_and_amounts() -> None:

@@ -18,6 +18,7 @@ from uopc.target import Target, occupancy
 
 BAR_WIDTH, BAR_LEFT, BAR_RIGHT, BAR = 460.0, 96.0, 76.0, 22.0
 MOST_WAVES = 12  # drawn one by one
+BUSY = 0.02  # of the busiest unit's time: a roof that is worth a line
 
 
 # ---- bars
@@ -223,8 +224,8 @@ def bandwidth(roof: Roofline) -> float:
 
 
 def roofs(roof: Roofline) -> tuple[Roof, ...]:
-    """Peak rates of the units that the kernel keeps busy, the busiest first; of a GPU that is not
-    known, as the report takes them."""
+    """Peak rates of the units that the kernel keeps busy, the busiest first, without those that have
+    next to nothing to do; of a GPU that is not known, as the report takes them."""
     times = dict(roof.times_s)
     made: list[tuple[float, Roof]] = []
     for unit, done in roof.operations:
@@ -235,6 +236,8 @@ def roofs(roof: Roofline) -> tuple[Roof, ...]:
             rate = done / times[unit] if times.get(unit, 0.0) > 0 else 0.0
         if done > 0 and rate > 0:
             made.append((done / rate, Roof(unit, rate)))
+    most = max((time_s for time_s, _ in made), default=0.0)
+    made = [(time_s, r) for time_s, r in made if time_s >= most * BUSY]
     return tuple(r for _, r in sorted(made, key=lambda pair: -pair[0]))
 
 
@@ -254,7 +257,7 @@ def roofline_plot(roof: Roofline) -> Markup | None:
     x_range = _decades([own_x, *ridges], 0.4)
     highest = max(r.per_s for r in flat)
     y_range = _decades([own_y, highest, min(slope * x_range[0] * 10, highest)], 0.1)
-    axes = Axes(66, 16, ROOF_WIDTH - 80, ROOF_HEIGHT - 66, x_range, y_range, log=True)
+    axes = Axes(66, 16, ROOF_WIDTH - 92, ROOF_HEIGHT - 66, x_range, y_range, log=True)
     label = (
         f"roofline of {roof.gpu}: {words.trimmed(own_x)} operations per byte, "
         f"{words.rate(own_y, 'op/s')} of at most {words.rate(unit.per_s, 'op/s')}"
@@ -270,11 +273,11 @@ def roofline_plot(roof: Roofline) -> Markup | None:
     if ceiling > own_y:
         p.line(x, y, x, axes.y(ceiling), "drop")
     p.circle(x, y, 6, "here", label)
-    left = x > axes.left + axes.width * 0.7
-    side, step = ("end", -11) if left else ("start", 11)
+    side, step = ("end", -11) if x > axes.left + axes.width * 0.7 else ("start", 11)
+    said = (words.rate(own_y, "op/s"), f"{words.share(own_y / ceiling)} of the roof")
     p.text(x + step, y + 4, "this kernel", "value", side)
-    said = f"{words.rate(own_y, 'op/s')}, {words.share(own_y / ceiling)} of the roof above it"
-    p.text(x + step, y + 19, said, "note", side)
+    for n, text in enumerate(said, 1):
+        p.text(x + step, y + 4 + 15 * n, text, "note", side)
     middle = axes.left + axes.width / 2
     p.text(middle, ROOF_HEIGHT - 8, "operations per byte of memory", "name", "middle")
     return p.made()
@@ -307,7 +310,7 @@ def _memory_roof(p: Picture, axes: Axes, slope: float, highest: float) -> None:
     low = max(axes.x_range[0], axes.y_range[0] / slope)
     high = min(axes.x_range[1], highest / slope)
     p.line(axes.x(low), axes.y(slope * low), axes.x(high), axes.y(slope * high), "roof memory")
-    at = 10 ** (0.72 * math.log10(low) + 0.28 * math.log10(high))
+    at = 10 ** (0.3 * math.log10(low) + 0.7 * math.log10(high))
     text = f"memory {words.rate(slope, 'B/s')}"
     x, y = axes.x(at), axes.y(slope * at)
     if x - axes.left > 7.5 * len(text):
