@@ -39,7 +39,7 @@ def test_no_argument_gives_short_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert main([]) == 0
     said = capsys.readouterr().out
     assert len(said.splitlines()) < 20
-    for command in ("demo", "doctor", "show", "check", "trace", "cache"):
+    for command in ("demo", "doctor", "show", "view", "check", "trace", "cache"):
         assert f"  {command} " in said
 
 
