@@ -86,10 +86,10 @@ def test_lines_of_a_file_elsewhere_are_found(
     run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.py").write_text("wrong = 1\n" * 20)
+    (tmp_path / "model.py").write_text("elsewhere = 1\n" * 20)
     run(f"{folder / 'model.py'}:softer")
     text = (tmp_path / "softer.html").read_text()
-    assert "wrong" not in text and '<p class="file">model.py</p>' in text
+    assert "elsewhere" not in text and '<p class="file">model.py</p>' in text
 
 
 @pytest.mark.parametrize(

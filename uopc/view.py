@@ -8,7 +8,7 @@ from rich.console import Console
 
 from uopc.errors import UsageError
 from uopc.inspect.page import page
-from uopc.inspect.report import program
+from uopc.inspect.report import program_report
 from uopc.show import steps_of
 from uopc.userfile import kernel_name, load
 
@@ -31,7 +31,7 @@ def view(
             f"{name} is for {on}: a page shows warps and their memory, so it wants a GPU target. "
             f"Add --target sm_80 or the like."
         )
-    text = page(program(kernel_name(name), steps, gpu), _folders(what))
+    text = page(program_report(kernel_name(name), steps, gpu), _folders(what))
     file = Path(f"{name}.html" if to is None else to)
     try:
         file.write_text(text, encoding="utf-8")
