@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, Advice, ResourceReport
 from uopc.kernel import ProgramTree
 from uopc.opts import Opts
-from uopc.symbolic import index as ix
-from uopc.inspect.sites import Site, sites
-from uopc.uop.facts import free
-from uopc.uop.ops import AxisType, Ops
 
 #: an access that moves more than this many times its least is uncoalesced; one that does it in
 #: less than this part of all sectors is not worth a word
