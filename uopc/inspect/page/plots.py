@@ -95,7 +95,7 @@ def waves(used: ResourceReport) -> Markup:
         left_out = whole > shown and n == shown - 2
         p.rect(x + 1, 6, width - 2, 24, "wave")
         full = used.tail if last else 1.0
-        p.rect(x + 1, 6, (width - 2) * full, 24, "wave busy tail" if last else "wave busy")
+        p.rect(x + 1, 6, (width - 2) * full, 24, "wave busy tail" if full < 1 else "wave busy")
         name = "…" if left_out else str(whole if last else n + 1)
         p.text(x + width / 2, 46, name, "number", "middle")
     p.text(2, 60, "wave", "note")
