@@ -215,8 +215,8 @@ class Roof:
 
 
 def bandwidth(roof: Roofline) -> float:
-    """Bytes a second of memory at its peak; of a GPU that is not known, as the report takes it; 0
-    where nothing passes."""
+    """Bytes a second of memory at its peak; of a GPU that is not known, as the report takes it;
+    0 where nothing passes."""
     if roof.gpu in GPUS:
         return GPUS[roof.gpu].memory_bytes_s
     memory_s = dict(roof.times_s).get("memory", 0.0)
@@ -224,7 +224,7 @@ def bandwidth(roof: Roofline) -> float:
 
 
 def roofs(roof: Roofline) -> tuple[Roof, ...]:
-    """Peak rates of the units that the kernel keeps busy, the busiest first, without those that have
+    """Peak rates of the units that the kernel keeps busy, the busiest first, without those with
     next to nothing to do; of a GPU that is not known, as the report takes them."""
     times = dict(roof.times_s)
     made: list[tuple[float, Roof]] = []

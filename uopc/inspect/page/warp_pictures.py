@@ -47,7 +47,8 @@ def caption(access: AccessReport) -> str:
         )
         return (
             "Each column is a bank of 4 bytes, each row a wavefront, and each box names the lanes "
-            "served there (or the first, and + for more); lanes that want the same words share a box. "
+            "served there (or the first, and + for more); lanes that want the same words share a "
+            "box. "
             f"{words.several(len(fronts), 'wavefront')}, {said}.{idle}"
         )
     made = sectors(access.lanes, access.width_bytes)
