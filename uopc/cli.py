@@ -1,5 +1,5 @@
-"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace`, `profile`, `export` and
-`cache`.
+"""The command line: `uopc demo`, `doctor`, `show`, `inspect`, `view`, `check`, `trace`, `profile`,
+`export` and `cache`.
 
 Errors that uopc raises on purpose are printed as their message: exit 2 where what was asked for is
 at fault, 1 for any other.
@@ -26,6 +26,7 @@ from uopc.profiling import RUNS
 from uopc.profiling.command import profile_file
 from uopc.runtime.cache import clear, status
 from uopc.show import View, show
+from uopc.view import view as view_file
 
 FAILED, USAGE = 1, 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -57,6 +58,9 @@ def _run(options: argparse.Namespace) -> int:
         return doctor(out)
     if options.command == "show":
         return show(out, options.what, options.target, options.opts, options.view)
+    if options.command == "view":
+        asked = (options.what, options.target, options.opts, options.gpu, options.output)
+        return view_file(out, *asked)
     if options.command == "check":
         return check_file(out, options.what, options.all, options.seed)
     if options.command == "trace":
@@ -154,6 +158,19 @@ def _parser() -> argparse.ArgumentParser:
             default=View.SOURCE,
             help=text,
         )
+
+    draw = commands.add_parser(
+        "view",
+        help="a kernel of yours as one HTML file: passes, source, accesses, limits",
+        description="Import FILE and write an HTML page about the kernel that NAME is: the graph "
+        "before and after every pass, the CUDA source beside your lines, where each warp goes in "
+        "memory, occupancy, roofline and choices. It needs no GPU and no network.",
+    )
+    draw.add_argument("what", metavar="FILE:NAME")
+    draw.add_argument("-o", dest="output", metavar="FILE", help="what to write (NAME.html)")
+    draw.add_argument("--target", help="cuda, or an arch such as sm_90a (this GPU, or sm_80)")
+    draw.add_argument("--opts", metavar="JSON", help="every choice, as in uopc show")
+    draw.add_argument("--gpu", metavar="NAME", help="the GPU of the roofline, such as H100")
 
     found = (
         "Its arrays are what the function NAME returns after the kernel, as in (kernel, [x, y]), "

@@ -164,12 +164,12 @@ def _described(
         slot=memory.arg.slot if memory.op is Ops.BUFFER else -1,
         dtype=element.dtype.name,
         width_bytes=site.width_bytes,
-        index=_box(site, renderer) if is_map else renderer.expr(element.src[1]),
+        index=_box(site, renderer) if is_map else renderer.expr(site.offset),
         gate=" && ".join(dict.fromkeys(renderer.expr(c, 31) for c in site.conditions)),
         line=line,
         origins=tuple(dict.fromkeys(origins)),
         how=How.UNKNOWN,
-        axis="" if is_map else _axis(element.src[1], launch, renderer),
+        axis="" if is_map else _axis(site.offset, launch, renderer),
     )
 
 
@@ -200,7 +200,7 @@ def _touched(site: Site, counts: Counts, in_block: bool) -> int:
     if site.op == "BULK":
         boxes = prod(r.arg.size for r in site.loops)
         return min(size, asked, boxes * site.width_bytes if in_block else asked)
-    offset, itemsize = site.element.src[1], site.element.dtype.itemsize
+    offset, itemsize = site.offset, site.element.dtype.itemsize
     lo, hi = bounds(offset)
     span = (hi - lo) * itemsize + site.width_bytes
     places = site.width_bytes

@@ -114,8 +114,8 @@ def _spread_by_vector(site: Site, x: int) -> bool:
     """Does a thread walk several elements of the lanes' axis one by one, where those of its
     neighbour would share sectors with them?"""
     steps = [
-        abs(ix.coefficient(site.element.src[1], r) or 0) * site.element.dtype.itemsize
-        for r in free(site.element.src[1])
+        abs(ix.coefficient(site.offset, r) or 0) * site.element.dtype.itemsize
+        for r in free(site.offset)
         if r.op is Ops.RANGE and r.arg.axis == x and r.arg.digit == "v"
     ]
     return any(0 < step < SECTOR_BYTES for step in steps)
@@ -138,7 +138,7 @@ def _stored_axes(program: ProgramTree) -> set[int]:
         int(r.arg.axis)
         for s in sites(program)
         if s.store and s.op == "STORE" and s.memory.op is Ops.BUFFER
-        for r in free(s.element.src[1])
+        for r in free(s.offset)
         if r.op is Ops.RANGE
     }
 
@@ -155,7 +155,7 @@ def _with(opts: Opts, **changes: object) -> Opts:
 
 def _contiguous_axis(site: Site) -> int | None:
     """The axis that walks an access in order."""
-    offset = site.element.src[1]
+    offset = site.offset
     width = site.width_bytes // site.element.dtype.itemsize
     for r in sorted(free(offset), key=lambda r: r.arg.size if r.op is Ops.RANGE else 0):
         if r.op is Ops.RANGE and abs(ix.coefficient(offset, r) or 0) == width:

@@ -54,21 +54,19 @@ def wavefronts(
     """(passes of shared memory that each request takes, those without bank conflicts).
 
     Lanes go in groups that ask for 128 bytes at most: 32 of 4 bytes, 16 of 8, 8 of 16.  Two groups
-    of a plain load go as one where all lanes have the address of their neighbour, or all that of
-    the lane two further, each inside its group.  Seen with ncu on an H200 (note 0016).
+    of a plain load go as one where every lane of the warp has the address of its neighbour, or
+    every lane that of the lane two further.  Seen with ncu on an H200 (note 0016).
     """
     taken = np.zeros(len(addresses), dtype=np.int64)
     least = np.zeros_like(taken)
     size = WARP // max(1, width // BANK_BYTES)
-    for lanes in np.split(np.arange(WARP), WARP // min(WARP, 2 * size)):
-        mine, on = addresses[:, lanes], active[:, lanes]
-        together = np.zeros(len(mine), dtype=bool)
-        if plain_load and size < WARP:
-            together = _alike(mine, on, 1) | _alike(mine, on, 2)
-        for rows, groups in ((together, [slice(None)]), (~together, _groups(lanes.size, size))):
-            for group in groups:
-                taken[rows] += _passes(mine[rows, group], on[rows, group], width)
-                least[rows] += on[rows, group].any(axis=-1)
+    together = np.zeros(len(addresses), dtype=bool)
+    if plain_load and size < WARP:
+        together = _alike(addresses, active, 1) | _alike(addresses, active, 2)
+    for rows, lanes in ((together, min(WARP, 2 * size)), (~together, size)):
+        for group in _groups(WARP, lanes):
+            taken[rows] += _passes(addresses[rows, group], active[rows, group], width)
+            least[rows] += active[rows, group].any(axis=-1)
     return taken, least
 
 

@@ -13,10 +13,11 @@ from uopc import layouts
 from uopc.dtype import AddrSpace
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.passes.bind import hardware_ranges
+from uopc.render.base import owner
 from uopc.render.operands import operands
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
-from uopc.uop.node import UOp, addrspace, memory, prod, toposort
+from uopc.uop.node import UOp, addrspace, is_rank, memory, prod, toposort
 from uopc.uop.ops import Atomic, AxisType, Engine, Ops
 
 #: bytes of one row of an 8x8 tile that ldmatrix and stmatrix move (PTX ISA, ldmatrix)
@@ -47,10 +48,24 @@ class Site:
 
     @property
     def space(self) -> AddrSpace:
-        """Where the memory lies."""
+        """Where the memory lies: of a cluster's, what a block reaches of its own is SHARED."""
         if self.element.op is Ops.TENSORMAP:
             return AddrSpace.GLOBAL
-        return addrspace(self.element)
+        return AddrSpace.SHARED if self._is_own else addrspace(self.element)
+
+    @property
+    def offset(self) -> UOp:
+        """Of the element, in elements; where a block reaches its own part, in that."""
+        if self.element.op is Ops.TENSORMAP:
+            return ix.ZERO
+        return owner(self.element)[1] if self._is_own else self.element.src[1]
+
+    @property
+    def _is_own(self) -> bool:
+        """Is this a block's own part of the cluster's memory?"""
+        if self.element.op is Ops.TENSORMAP or self.op == "SEND":
+            return False
+        return addrspace(self.element) is AddrSpace.CLUSTER and is_rank(owner(self.element)[0])
 
     @property
     def memory(self) -> UOp:

@@ -212,7 +212,7 @@ def count(site: Site, launch: Launch, threads: Threads) -> Counts:
 
     Raises DataDecidesError where what memory holds decides where it goes.
     """
-    offset = ix.ZERO if site.op == "BULK" else site.element.src[1]
+    offset = site.offset
     condition = ix.TRUE
     for c in site.counted:
         condition = ix.conj(condition, c)
