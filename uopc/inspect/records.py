@@ -140,8 +140,8 @@ class Roofline:
     must_bytes: each byte of the parameters that the kernel reads or writes, once.
     moves_bytes: what is expected to pass between the SMs and L2, in whole sectors; memory_bytes:
     between L2 and memory; both under `assumption`.
-    operations: by unit ("fp32", "fp64", "int", "sfu", "tensor f16", "convert", "index"); an FMA
-    counts as two.
+    operations: by unit ("fp32", "fp64", "int", "sfu", "tensor f16", "convert", "logic",
+    "index"); an FMA counts as two.
     times_s: what each wall alone would take ("memory", "L2", "L1", "instructions", "fp32", ...),
     the longest first.
     floor_s: the longest of what must be: must_bytes over bandwidth, operations over their rates.

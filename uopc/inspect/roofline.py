@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, How, ResourceReport, Roofline
-from uopc.inspect.sites import Statement, statements
+from uopc.inspect.sites import Site, Statement, statements
 from uopc.inspect.work import operations
 from uopc.kernel import ProgramTree
+from uopc.symbolic import index as ix
 from uopc.uop.node import UOp
-from uopc.uop.ops import SERIAL, Ops
+from uopc.uop.ops import SERIAL
 
 WARP, SECTOR_BYTES = 32, 32
 #: how walls add up: two that are equally high take a quarter more than one (note 0016)
@@ -30,8 +31,8 @@ ISSUE_PER_CLOCK = 4  # instructions of warps that an SM begins in a clock
 SFU_ISSUED, INDEX_ISSUED, CONVERT_ISSUED = 6.0, 0.3, 0.7
 #: part of a unit's peak that long kernels keep up: the clock falls under the power cap
 SUSTAINED = 0.8
-#: clocks of a wait: for memory, for what L1 or shared memory holds
-FAR_CLOCKS, NEAR_CLOCKS = 600, 40
+#: clocks of a wait: for what L1 or shared memory holds; for L2 more; for memory yet more
+NEAR_CLOCKS, L2_CLOCKS, FAR_CLOCKS = 40, 230, 430
 ASSUMPTION = (
     "each byte comes from memory once and stays in L2; a block reads what it needs from L2 once, "
     f"up to {L1_BYTES >> 10} KB, and all that it asks for beyond that; partly written sectors are "
@@ -138,32 +139,43 @@ def _issued(done: Mapping[str, int], accesses: Sequence[AccessReport]) -> float:
 
 
 def _chain_clocks(program: ProgramTree, accesses: Sequence[AccessReport]) -> float:
-    """Clocks that one thread's loops wait for their loads, one turn after the other."""
-    reread = {a.index for a in accesses if a.requests and a.block_bytes < _asked(a, program)}
+    """Clocks that one thread waits for its loads, turn by turn of its loops.
+
+    Loads of one turn wait together.  One that goes on to another sector in each turn waits for L2;
+    one whose bytes no block has asked for before, for memory.
+    """
+    blocks = math.prod(program.launch.grid)
     names = iter(accesses)
-    clocks = 0.0
-    seen: dict[tuple[tuple[UOp, ...], tuple[tuple[int, int], ...]], float] = {}
+    waits: dict[tuple[tuple[UOp, ...], tuple[tuple[int, int], ...]], float] = {}
     for s in statements(program):
         for site in s.accesses:
             a = next(names)
-            if site.store or site.node.op is Ops.COPY or a.op == "BULK":
+            if site.store or site.op in ("COPY", "BULK") or a.how is How.UNKNOWN:
                 continue
-            near = a.space != "global" or a.index in reread
-            loop = (_serial(s), s.warps)
-            wait = float(NEAR_CLOCKS if near else FAR_CLOCKS)
-            seen[loop] = max(wait, seen.get(loop, 0.0))
-    for (loops, _), wait in seen.items():
-        clocks += wait * math.prod(r.arg.size for r in loops)
-    return clocks
+            loops = _serial(s)
+            wait = float(NEAR_CLOCKS)
+            if a.space == "global" and a.block_bytes:
+                new = min(1.0, _step_bytes(site, loops) / SECTOR_BYTES)
+                first = min(1.0, a.touched_bytes / (a.block_bytes * blocks))
+                wait += new * (L2_CLOCKS + first * FAR_CLOCKS)
+            key = (loops, s.warps)
+            waits[key] = max(wait, waits.get(key, 0.0))
+    return sum(wait * math.prod(r.arg.size for r in loops) for (loops, _), wait in waits.items())
+
+
+def _step_bytes(site: Site, loops: Sequence[UOp]) -> float:
+    """How far the innermost loop moves an address; a loop that moves it unevenly, by a sector."""
+    if not loops:
+        return SECTOR_BYTES
+    step = ix.coefficient(site.offset, loops[-1])
+    if step is None:
+        return SECTOR_BYTES
+    moved: int = abs(step) * site.element.dtype.itemsize
+    return moved
 
 
 def _serial(s: Statement) -> tuple[UOp, ...]:
     return tuple([r for r in s.loops if r.arg.kind in SERIAL])
-
-
-def _asked(a: AccessReport, program: ProgramTree) -> float:
-    """Bytes that one block asks for."""
-    return a.wanted_bytes / math.prod(program.launch.grid)
 
 
 def _wasted(accesses: Sequence[AccessReport]) -> float:

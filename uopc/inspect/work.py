@@ -22,8 +22,8 @@ _FREE = frozenset((Ops.NEG, Ops.BITCAST))
 
 
 def operations(program: ProgramTree) -> dict[str, int]:
-    """Operations of a launch by unit: "fp32", "fp64", "int", "sfu", "tensor TYPE", "convert" and
-    "index"."""
+    """Operations of a launch by unit: "fp32", "fp64", "int", "sfu", "tensor TYPE", "convert",
+    "logic" and "index"."""
     total: Counter[str] = Counter()
     for s in statements(program):
         times = _threads(s, program) * math.prod(r.arg.size for r in s.loops)
@@ -59,6 +59,8 @@ def _unit(u: UOp) -> str:
         return "convert"
     if u.op in TRANSCENDENTAL or u.op in (Ops.SQRT, Ops.DIV):
         return "fp64" if d is dtypes.f64 else "sfu"
+    if d is dtypes.bool:
+        return "logic"
     if d.is_float:
         return "fp64" if d is dtypes.f64 else "fp32"
     return "int"
