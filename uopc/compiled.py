@@ -14,7 +14,7 @@ import numpy as np
 
 from uopc.dtype import DType
 from uopc.errors import UsageError
-from uopc.kernel import USUAL, Dims, Numerics, ProgramTree, Source
+from uopc.kernel import USUAL, Dims, Numerics, Passed, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
@@ -42,7 +42,20 @@ class Step:
     program: ProgramTree = field(repr=False)
     source: Source = field(repr=False)
     runs: Source = field(repr=False)
-    trace: tuple[tuple[str, UOp], ...] = field(repr=False)
+    trace: tuple[Passed, ...] = field(repr=False)
+
+    def after(self, name: str) -> UOp:
+        """The graph after a pass ("index" is what the passes begin with).
+
+        Raises UsageError for a pass that this step has not gone through.
+        """
+        found = {passed.name: passed.graph for passed in self.trace}
+        if name not in found:
+            raise UsageError(
+                f"kernel {self.source.name} has no graph after {name!r}, it has those after "
+                f"{', '.join(found)}"
+            )
+        return found[name]
 
     @property
     def launch_dims(self) -> tuple[Dims, Dims]:
@@ -176,7 +189,7 @@ class Kernel:
         parts = [] if self.numerics == USUAL else [str(self.numerics)]
         for n, step in enumerate(self.steps):
             parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
-            parts += [f"-- {name}\n{show(graph)}" for name, graph in step.trace]
+            parts += [f"-- {passed.name}\n{show(passed.graph)}" for passed in step.trace]
         return "\n\n".join(parts)
 
     def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:

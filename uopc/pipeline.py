@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from itertools import chain
+from typing import Protocol
 
 from uopc import config
 from uopc.choose import cpu as choose_cpu
@@ -21,7 +22,17 @@ from uopc.compiled import Kernel as Kernel  # also for those who look for it her
 from uopc.compiled import Step as Step
 from uopc.compiled import render_for
 from uopc.errors import DeviceError, TargetError, UsageError
-from uopc.kernel import USUAL, Dims, KernelBody, Numerics, ProgramTree, Source
+from uopc.kernel import (
+    UNASKED,
+    USUAL,
+    Dims,
+    Fired,
+    KernelBody,
+    Numerics,
+    Passed,
+    ProgramTree,
+    Source,
+)
 from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
@@ -60,11 +71,18 @@ from uopc.runtime import cuda, device, winners
 from uopc.symbolic import simplify
 from uopc.target import Target
 from uopc.target import target as named_target
+from uopc.uop.match import Step as Rewriting
 from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import Stage, check
 
-Trace = list[tuple[str, UOp]]
+Trace = list[Passed]
+
+
+class Run(Protocol):
+    """What a pass does under opts; a Fired is told of it."""
+
+    def __call__(self, root: UOp, opts: Opts, fired: Fired = UNASKED, /) -> UOp: ...
 
 
 @dataclass(frozen=True)
@@ -75,41 +93,64 @@ class Pass:
     """
 
     name: str
-    run: Callable[[UOp, Opts], UOp]
+    run: Run
     gives: Stage
     why: str
     wanted: Callable[[Numerics], bool] = lambda numerics: True
 
 
-def _plain(run: Callable[[UOp], UOp]) -> Callable[[UOp, Opts], UOp]:
+def _plain(run: Callable[[UOp, Fired], UOp]) -> Run:
     """A pass that asks nothing of Opts."""
-    return lambda root, opts: run(root)
+    return lambda root, opts, fired=UNASKED: run(root, fired)
 
 
-def _cooperate(root: UOp, opts: Opts) -> UOp:
-    return cooperate(root, opts.gpu)
+def _simplify(root: UOp, fired: Fired) -> UOp:
+    steps: list[Rewriting] = []
+    root = simplify(root, steps)
+    for step in steps:
+        fired.add(step.rule)
+    return root
 
 
-def _materialise(root: UOp, opts: Opts) -> UOp:
-    return materialise(root, opts.keep, batch_loads=opts.gpu)
+def _cooperate(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return cooperate(root, opts.gpu, fired)
 
 
-def _effects(root: UOp, opts: Opts) -> UOp:
-    return effects(root, opts.gpu)
+def _materialise(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return materialise(root, opts.keep, opts.gpu, fired)
 
 
-def _tile_product(root: UOp, opts: Opts) -> UOp:
+def _effects(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return _counted(effects(root, opts.gpu), fired)
+
+
+def _tile_product(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     assert opts.plan is not None
-    return tile_product(root, opts.plan)
+    return _counted(tile_product(root, opts.plan), fired)
 
 
-def _pipeline(root: UOp, opts: Opts) -> UOp:
+def _pipeline(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     assert opts.plan is not None
-    return pipeline(root, opts.plan)
+    return _counted(pipeline(root, opts.plan), fired)
 
 
-def _vectorise(root: UOp, opts: Opts) -> UOp:
-    return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
+def _vectorise(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return vectorise(root, fired) if opts.gpu else root  # a C compiler vectorises by itself
+
+
+#: of what passes make that give memory, copies and order; no pass before them has any of it
+_PLACED = frozenset(
+    (Ops.STAGE, Ops.ALLOC, Ops.BARRIER, Ops.COPY, Ops.MBAR_INIT, Ops.WAIT, Ops.WAITG, Ops.MMA)
+)
+
+
+def _counted(root: UOp, fired: Fired) -> UOp:
+    """The graph that such a pass gives, once all of that is told."""
+    for u in toposort(root):
+        if u.op in _PLACED:
+            space = f"-{u.arg.addrspace.name}" if u.op is Ops.ALLOC else ""
+            fired.add(f"{u.op}{space}".lower())
+    return root
 
 
 def _asked(numerics: Numerics) -> bool:
@@ -118,7 +159,7 @@ def _asked(numerics: Numerics) -> bool:
 
 #: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
 LOWERING: tuple[Pass, ...] = (
-    Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
+    Pass("simplify", _plain(_simplify), Stage.INDEXED, "values are smallest before axes are cut"),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
     Pass("turn", turn, Stage.MAPPED, "digits are known, tiles need registers"),
     Pass("scans", _plain(scans), Stage.MAPPED, "lanes are known; what is left, lanes reduce"),
@@ -157,7 +198,7 @@ def index_kernel(body: KernelBody, on: Target) -> UOp:
 
 
 def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics = USUAL) -> UOp:
-    """INDEXED -> LOOPS under opts and numerics.  trace collects (pass, graph after it).
+    """INDEXED -> LOOPS under opts and numerics.  trace collects what each pass leaves.
 
     Raises UsageError where opts names axes that root has not, TargetError where the kernel cannot
     write in place under them.
@@ -170,11 +211,12 @@ def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics 
     for p in LOWERING if opts.plan is None else BY_PLAN:
         if not p.wanted(numerics):
             continue
-        root = p.run(root, opts)
+        fired = Fired()
+        root = p.run(root, opts, fired)
         if checked:
             check(root, p.gives, opts.gpu)
         if trace is not None:
-            trace.append((p.name, root))
+            trace.append(Passed(p.name, root, p.why, p.gives, fired.rules))
     return root
 
 
@@ -559,12 +601,13 @@ def _folded(
     first: UOp, opts: Opts, second: UOp, folding: Opts, slot: int, name: str, way: _Way
 ) -> tuple[Step, UOp]:
     """(both halves of a split reduction as one step, the memory that it counts blocks in)."""
-    trace: Trace = [("index", first)]
+    trace: Trace = [_indexed("index", first)]
     sink = lower(first, opts, trace, way.numerics)
-    trace.append(("index of the fold", second))
+    trace.append(_indexed("index of the fold", second))
     fold = lower(second, folding, trace, way.numerics)
     sink, tickets = with_last_block(sink, fold, slot)
-    trace.append(("last_block", sink))
+    why = "the last block of each group folds what all of them have left"
+    trace.append(Passed("last_block", sink, why, Stage.LOOPS))
     return _rendered(sink, opts, trace, name, way), tickets
 
 
@@ -579,8 +622,12 @@ def _second_half(root: UOp, way: _Way) -> Opts:
 
 
 def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:
-    trace: Trace = [("index", root)]
+    trace: Trace = [_indexed("index", root)]
     return _rendered(lower(root, opts, trace, way.numerics), opts, trace, name, way)
+
+
+def _indexed(name: str, root: UOp) -> Passed:
+    return Passed(name, root, "the body over ranges, before its axes are cut", Stage.INDEXED)
 
 
 def _rendered(sink: UOp, opts: Opts, trace: Trace, name: str, way: _Way) -> Step:

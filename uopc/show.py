@@ -8,8 +8,11 @@ from enum import Enum
 from rich.console import Console
 
 from uopc.errors import UsageError
+from uopc.inspect.explain import passes
+from uopc.inspect.records import PassReport
+from uopc.kernel import Passed
 from uopc.opts import Opts
-from uopc.pipeline import LOWERING, Kernel, Step, compile, finish
+from uopc.pipeline import Kernel, Step, compile, finish
 from uopc.printing import code, facts, heading, step_facts
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
@@ -22,14 +25,11 @@ from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import check
 from uopc.uop.stages import GPU_OPS, GPU_RANGES, Stage
-from uopc.uop.text import show as graph_text
 from uopc.userfile import Subject, kernel_name, load
 
 DEFAULT_ARCH = "sm_80"
 EXAMPLE = '{"local": {"0": 8, "1": 16}, "upcast": {"0": 2}}'
 BY_HAND = "as written"
-_WHY = {BY_HAND: "loop IR", "index": "the body over ranges, before any choice"}
-_WHY |= {p.name: p.why for p in LOWERING}
 
 
 class View(Enum):
@@ -120,7 +120,8 @@ def _written_by_hand(name: str, sink: UOp, on: Target) -> Step:
     program = finish(sink)
     source = render_cuda(program, name, on) if on.is_gpu else render_c(program, name)
     opts = Opts(gpu=on.is_gpu)
-    return Step(sink, opts, program, source, runs=source, trace=((BY_HAND, sink),))
+    written = Passed(BY_HAND, sink, "loop IR", Stage.LOOPS)
+    return Step(sink, opts, program, source, runs=source, trace=(written,))
 
 
 def _is_gpus(u: UOp) -> bool:
@@ -136,18 +137,25 @@ def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
         code(out, text, view.value)
         return
     if view is View.STEPS:
-        for stage, graph in step.trace:
-            heading(out, f"{stage}: {_WHY.get(stage, 'a pass')}")
-            out.out(graph_text(graph), highlight=False)
-            out.print()
+        for passed in passes(step):
+            _print_pass(out, passed)
     text, language = _text(step, emulated)
     code(out, text, language)
     out.print()
-    if step.trace[0][0] == BY_HAND:
+    if step.trace[0].name == BY_HAND:
         facts(out, step_facts(step))
         return
     facts(out, [*step_facts(step), ("choice", str(step.opts))])
     out.print(f"--opts '{step.opts.to_json()}'", soft_wrap=True)  # in one piece, to be copied
+
+
+def _print_pass(out: Console, passed: PassReport) -> None:
+    """Its name and reason, the rules that fired in it, and the graph where it has changed that."""
+    heading(out, f"{passed.name}: {passed.why}")
+    if passed.rules:
+        facts(out, [("fired", ", ".join(f"{rule} x{n}" for rule, n in passed.rules))])
+    out.out(passed.text if passed.changed else "(as before)", highlight=False)
+    out.print()
 
 
 def _text(step: Step, emulated: bool) -> tuple[str, str]:
