@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from uopc.decision import Because, Decision, Guess
 from uopc.dtype import DType
 from uopc.errors import UsageError
 from uopc.kernel import USUAL, Dims, Numerics, Passed, ProgramTree, Source
@@ -34,6 +35,7 @@ from uopc.uop.text import show
 class Step:
     """One launch of a compiled kernel: the graph in LOOPS, its Opts, its tree and its text.
 
+    trace: what each pass left; why: what is to say of its Opts.
     runs is the text that its device runs: the source, or its emulation where there is no such GPU.
     """
 
@@ -43,6 +45,12 @@ class Step:
     source: Source = field(repr=False)
     runs: Source = field(repr=False)
     trace: tuple[Passed, ...] = field(repr=False)
+    why: tuple[Because, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Each choice with the rule that made it, and why; first what is said of all of them."""
+        return Guess(self.opts, self.why).decisions
 
     def after(self, name: str) -> UOp:
         """The graph after a pass ("index" is what the passes begin with).
