@@ -193,11 +193,14 @@ class Kernel:
         return self._only(what)
 
     def explain(self) -> str:
-        """The graph after every pass, and the Opts, of each step; Numerics that were asked for."""
+        """Of each step its Opts with the reasons, and the graph after every pass with the rules that
+        fired in it; Numerics that were asked for."""
         parts = [] if self.numerics == USUAL else [str(self.numerics)]
         for n, step in enumerate(self.steps):
-            parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
-            parts += [f"-- {passed.name}\n{show(passed.graph)}" for passed in step.trace]
+            said = [f"\n   {decision}" for decision in step.decisions]
+            head = f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}"
+            parts.append(head + "".join(said))
+            parts += [f"-- {passed}\n{show(passed.graph)}" for passed in step.trace]
         return "\n\n".join(parts)
 
     def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:

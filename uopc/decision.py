@@ -30,6 +30,9 @@ class Decision:
     rule: str
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.field} {self.value}: {self.why} [{self.rule}]"
+
 
 @dataclass(frozen=True)
 class Reason:

@@ -87,6 +87,11 @@ class Passed:
     stage: Stage
     rules: tuple[tuple[str, int], ...] = ()
 
+    def __str__(self) -> str:
+        """Its name, and what fired."""
+        fired = ", ".join(f"{rule} x{n}" for rule, n in self.rules)
+        return f"{self.name}\n   fired: {fired}" if fired else self.name
+
 
 class Fired:
     """What a pass does, by name: it adds to what it is given, and whoever gave it reads."""

@@ -137,6 +137,10 @@ def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
         code(out, text, view.value)
         return
     if view is View.STEPS:
+        if step.decisions:
+            heading(out, "choices, each with its reason and the rule that made it")
+            facts(out, [(d.field, f"{d.value}: {d.why} [{d.rule}]") for d in step.decisions])
+            out.print()
         for passed in passes(step):
             _print_pass(out, passed)
     text, language = _text(step, emulated)
