@@ -193,8 +193,8 @@ class Kernel:
         return self._only(what)
 
     def explain(self) -> str:
-        """Of each step its Opts with the reasons, and the graph after every pass with the rules that
-        fired in it; Numerics that were asked for."""
+        """Of each step its Opts with their reasons, and the graph after every pass with the rules
+        that fired in it; Numerics that were asked for."""
         parts = [] if self.numerics == USUAL else [str(self.numerics)]
         for n, step in enumerate(self.steps):
             said = [f"\n   {decision}" for decision in step.decisions]

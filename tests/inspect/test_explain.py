@@ -1,21 +1,27 @@
-"""What a step says of itself: its passes with the rules that fired."""
+"""What a step says of its passes, with the rules that fired, and a schedule of its kernels."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 import uopc
-from tests.kernels import param, softmax
+from tests.kernels import along, param, softmax
+from tests.schedule.test_group import columns
 from uopc.dtype import dtypes
 from uopc.errors import UsageError
-from uopc.inspect.explain import passes
-from uopc.inspect.records import PassReport
+from uopc.inspect.explain import boundaries, passes
+from uopc.inspect.records import Boundary, PassReport
 from uopc.opts import Opts
+from uopc.schedule.plan import Stored, schedule
 from uopc.symbolic import simplify
+from uopc.target import target
 from uopc.uop.match import Step as Rewriting
 from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
 from uopc.uop.text import show
 
 ROWS = softmax(param(0, 33, 1000))
@@ -94,3 +100,40 @@ def test_a_pass_that_a_step_has_not_gone_through() -> None:
     (step,) = uopc.compile(ROWS, MAPPED, "sm_80").steps
     with pytest.raises(UsageError, match=r"no graph after 'pipeline', it has those after index, "):
         step.after("pipeline")
+
+
+# ---- between kernels
+def test_a_stored_value_says_who_reads_it() -> None:
+    """Columns of an expression, after its rows: two kernels of one value, and what it costs."""
+    x = param(0, 4096, 4096)
+    low = x - along(x.reduce(Ops.MAX, 1), x)
+    plan = schedule([low, columns(low, Ops.MAX)], target("sm_80"))
+    assert len(plan.launches) == 2
+    size = 4096 * 4096 * 4
+    (stored,) = plan.launches[0].stored
+    assert (stored.written, stored.read, stored.bytes) == (size, ((1, size),), 2 * size)
+    first, second, *rest = boundaries(plan, last=(2, 3))  # the first kernel has three launches
+    assert first == Boundary(
+        2,
+        f"{stored.value}: {stored.why}. {size} bytes are written, read {size} by launch 4",
+        2 * size,
+    )
+    assert second.kernel == 3 and second.text.endswith(f"{4096 * 4} bytes are written")
+    apart = [b.text for b in rest if b.text.startswith("kept apart")]
+    assert len(apart) == len(plan.refused) and all(b.kernel == -1 for b in rest)
+
+
+def test_what_is_computed_again_is_told() -> None:
+    e = param(0, 4096, 4096).exp()
+    plan = schedule([e.reduce(Ops.MAX, 1), columns(e, Ops.MAX)], target("sm_80"))
+    assert plan.again
+    told = [b for b in boundaries(plan, range(len(plan.launches))) if "computed again" in b.text]
+    assert told == [Boundary(-1, f"computed again: {reason}") for reason in plan.again]
+
+
+def test_an_update_that_is_not_in_place_says_why() -> None:
+    stored = Stored("ASSIGN[8]", "an update", 32, apart="somebody still reads it")
+    launch = SimpleNamespace(stored=(stored,))
+    plan = SimpleNamespace(launches=[launch], again=(), refused=Counter())
+    (told,) = boundaries(plan, [0])  # type: ignore[arg-type]  # as much of a Schedule as is asked
+    assert told.text.endswith("32 bytes are written; not in place: somebody still reads it")

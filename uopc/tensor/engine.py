@@ -19,6 +19,7 @@ from uopc.runtime.executor import raise_errors
 from uopc.schedule.memory import Leaf, Result
 from uopc.schedule.normalise import canonical, reachable, structure
 from uopc.schedule.plan import Schedule, schedule
+from uopc.target import Target
 from uopc.tensor import storage, watch
 from uopc.tensor.backward import collects, remember
 from uopc.tensor.base import Base, everyone, memory_of, naming
@@ -136,8 +137,15 @@ def base_of(u: UOp) -> UOp:
 _CONSTANT = (Ops.CONST, Ops.IOTA)
 
 
-def schedule_of(*tensors: Base) -> Schedule:
+def is_lazy(tensor: Base) -> bool:
+    """Is there something to compute for a tensor?"""
+    return bool(_wanted([base_of(tensor._u)]))
+
+
+def schedule_of(*tensors: Base, on: Target | None = None) -> Schedule:
     """The kernels that `realize` would run for these tensors, without compiling or running them.
+
+    on: what they are for; None: the device that the tensors live on.
 
     Raises UsageError where there is nothing to compute, or tensors live on two devices.
     """
@@ -148,7 +156,10 @@ def schedule_of(*tensors: Base) -> Schedule:
     if not roots:
         raise UsageError("nothing is left to compute: these tensors are in memory already.")
     roots, kept = _with_dependents(roots, devices[0])
-    return _prepared(roots, kept, devices[0])[0].plan
+    if on is None:
+        return _prepared(roots, kept, devices[0])[0].plan
+    _, leaves = structure(roots, storage.becomes.get, kept)
+    return _planned(roots, kept, leaves, on)
 
 
 def explain(*tensors: Base) -> str:
@@ -191,14 +202,20 @@ def _prepared(
         if (found := _plans.get(whole)) is not None:
             _plans.move_to_end(whole)
             return found, leaves
-    new_roots, new = canonical(roots, known, leaves)
-    still = frozenset(new[u] for u in kept if u in new)
-    made = Prepared(schedule(new_roots, target_of(device), still), device)
+    made = Prepared(_planned(roots, kept, leaves, target_of(device)), device)
     with _lock:
         found = _plans.setdefault(whole, made)
         while len(_plans) > _PLANS_MAX:
             _plans.popitem(last=False)
     return found, leaves
+
+
+def _planned(
+    roots: Sequence[UOp], kept: frozenset[UOp], leaves: Sequence[UOp], on: Target
+) -> Schedule:
+    """The schedule of the roots over their leaves."""
+    new_roots, new = canonical(roots, storage.becomes.get, leaves)
+    return schedule(new_roots, on, frozenset(new[u] for u in kept if u in new))
 
 
 def _with_dependents(roots: list[UOp], device: str) -> tuple[list[UOp], frozenset[UOp]]:
