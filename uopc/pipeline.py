@@ -577,10 +577,11 @@ def _first_that_fits(
             passed_over.append(kind(str(guess.opts), DOES_NOT_FIT, error=str(error)))
             continue
         first = first or made
-        spills = [s for s in made[0] if chosen and way.language == "cuda" and _spills(s)]
-        if not spills:
+        judged = made[0] if chosen and way.language == "cuda" else ()
+        spilling = next(filter(_spills, judged), None)
+        if spilling is None:
             return made
-        passed_over.append(_spilled(guess, spills[0]))
+        passed_over.append(_spilled(guess, spilling))
     if first is None:
         assert refused is not None
         raise refused
