@@ -39,7 +39,7 @@ def test_no_argument_gives_short_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert main([]) == 0
     said = capsys.readouterr().out
     assert len(said.splitlines()) < 20
-    for command in ("demo", "doctor", "show", "check", "trace", "cache"):
+    for command in ("demo", "doctor", "show", "check", "trace", "profile", "cache"):
         assert f"  {command} " in said
 
 
@@ -59,6 +59,8 @@ def test_python_m_is_the_same() -> None:
         (["demo", "--images", "many"], "invalid int value: 'many'"),
         (["check"], "required: FILE:NAME"),
         (["check", "a.py:b", "--seed", "x"], "invalid int value: 'x'"),
+        (["profile"], "required: FILE:NAME"),
+        (["profile", "a.py:b", "--runs", "x"], "invalid int value: 'x'"),
         (["trace", "a.py:b", "--thread"], "--thread: expected one argument"),
     ],
 )

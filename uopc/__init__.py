@@ -15,6 +15,7 @@ from uopc.target import Target
 if TYPE_CHECKING:
     from uopc.checking import Verdict, check
     from uopc.pipeline import Kernel, compile
+    from uopc.profiling import Profile, profile
     from uopc.searching import search
     from uopc.tensor import Tensor
     from uopc.tracing import trace
@@ -24,18 +25,22 @@ __all__ = [
     "Kernel",
     "Numerics",
     "Opts",
+    "Profile",
     "Target",
     "Tensor",
     "Verdict",
     "check",
     "compile",
     "dtypes",
+    "profile",
     "search",
     "trace",
 ]
 _LATER = {
     "Kernel": "pipeline",
     "compile": "pipeline",
+    "Profile": "profiling",
+    "profile": "profiling",
     "Verdict": "checking",
     "check": "checking",
     "search": "searching",

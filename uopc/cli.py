@@ -1,4 +1,5 @@
-"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace` and `cache`.
+"""The command line: `uopc demo`, `doctor`, `show`, `check`, `trace`, `profile`, `export` and
+`cache`.
 
 Errors that uopc raises on purpose are printed as their message: exit 2 where what was asked for is
 at fault, 1 for any other.
@@ -19,7 +20,10 @@ from uopc.demo import IMAGES, demo
 from uopc.doctor import doctor
 from uopc.errors import UopcError, UsageError
 from uopc.examine import check_file, parse_triple, trace_file
+from uopc.export import export
 from uopc.printing import console, mib
+from uopc.profiling import RUNS
+from uopc.profiling.command import profile_file
 from uopc.runtime.cache import clear, status
 from uopc.show import View, show
 
@@ -60,6 +64,20 @@ def _run(options: argparse.Namespace) -> int:
         only = [name.strip() for name in options.only.split(",") if name.strip()]
         block = parse_triple(options.block)
         return trace_file(out, options.what, threads, block, only, options.seed)
+    if options.command == "profile":
+        return profile_file(
+            out,
+            options.what,
+            options.runs,
+            options.device,
+            options.seed,
+            json=options.json,
+            trace=options.trace,
+            nvtx=options.nvtx,
+        )
+    if options.command == "export":
+        o = options
+        return export(out, o.what, o.to, o.target, o.opts, o.name, o.check, o.force)
     if options.command == "cache":
         return cache(out, options.clear)
     _parser().print_help()
@@ -164,6 +182,44 @@ def _parser() -> argparse.ArgumentParser:
     follow.add_argument("--only", default="", metavar="OPS", help="such as LOAD,STORE")
     for one in (judge, follow):
         one.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
+
+    clock = commands.add_parser(
+        "profile",
+        help="what each kernel of a program of yours takes, beside what bounds it",
+        description="Import FILE, run the program that NAME is, and time each kernel where it "
+        "runs. NAME: a function without arguments that computes Tensors (captured with jit or "
+        "not), a lazy Tensor or a list of them, or a kernel as `uopc show` takes it. A function is "
+        "called about three times RUNS, with all that it changes.",
+    )
+    clock.add_argument("what", metavar="FILE:NAME")
+    clock.add_argument(
+        "--runs", type=int, default=RUNS, metavar="N", help=f"of each measurement ({RUNS})"
+    )
+    clock.add_argument("--device", help="cpu, cuda or cuda:1 (default: as UOPC_DEVICE says)")
+    clock.add_argument("--json", metavar="FILE", help="write all figures there")
+    clock.add_argument("--trace", metavar="FILE", help="write a timeline for Perfetto there")
+    clock.add_argument("--nvtx", action="store_true", help="ranges for Nsight (package nvtx)")
+    clock.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
+
+    ship = commands.add_parser(
+        "export",
+        help="a kernel of yours as a folder of CUDA and C that builds without Python",
+        description="Import FILE and write the kernel that NAME is into a folder: CUDA text and "
+        "machine code of each launch, a C library on the CUDA driver API, a program that runs it "
+        "and checks its results, and a Makefile. The results are computed here, for generated "
+        "inputs or for what FILE calls NAME_arrays.",
+    )
+    ship.add_argument("what", metavar="FILE:NAME")
+    ship.add_argument("-o", dest="to", metavar="DIR", required=True, help="the folder")
+    ship.add_argument("--target", help="an arch such as sm_90a (default: this GPU, or sm_80)")
+    ship.add_argument("--opts", metavar="JSON", help="every choice, as show takes them")
+    ship.add_argument("--name", metavar="PREFIX", help="prefix of the C symbols (default: NAME)")
+    ship.add_argument(
+        "--no-check", dest="check", action="store_false", help="compute no results to compare with"
+    )
+    ship.add_argument(
+        "--force", action="store_true", help="overwrite files of DIR that no export wrote"
+    )
 
     keep = commands.add_parser("cache", help="the cache of compiled kernels: where, how large")
     keep.add_argument("--clear", action="store_true", help="remove every entry")

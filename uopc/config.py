@@ -26,6 +26,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "",
         "default device: cuda, emulated or cpu; empty: cuda if usable, else emulated",
     ),
+    "UOPC_NVTX": ("0", "1 names launches, schedules and compiles for Nsight (package nvtx)"),
     "UOPC_SEARCHED": ("1", "0 chooses as if nothing had been searched for (`uopc.search`)"),
     "UOPC_SYNC": ("0", "1 waits for every launch, so that a failure names its kernel"),
     "UOPC_THREADS": ("0", "threads of native CPU kernels; 0: one per available core"),
@@ -43,6 +44,7 @@ class Config:
     cache_mb: int = 512
     cc: str = ""
     device: str = ""
+    nvtx: bool = False
     searched: bool = True
     sync: bool = False
     threads: int = 0
@@ -70,6 +72,7 @@ class Config:
             cache_mb=number("UOPC_CACHE_MB"),
             cc=get("UOPC_CC"),
             device=get("UOPC_DEVICE"),
+            nvtx=number("UOPC_NVTX") != 0,
             searched=number("UOPC_SEARCHED") != 0,
             sync=number("UOPC_SYNC") != 0,
             threads=number("UOPC_THREADS"),

@@ -15,6 +15,7 @@ from uopc.dtype import dtypes
 from uopc.errors import UsageError
 from uopc.inspect.explain import boundaries, passes
 from uopc.inspect.records import Boundary, PassReport
+from uopc.inspect.report import report
 from uopc.opts import Opts
 from uopc.schedule.plan import Stored, schedule
 from uopc.symbolic import simplify
@@ -94,6 +95,12 @@ def test_what_else_passes_count() -> None:
 )
 def test_a_rule_of_a_pass(body: UOp, opts: Opts, name: str, rule: str) -> None:
     assert rule in dict(by_name(body, opts)[name].rules)
+
+
+def test_a_report_has_them() -> None:
+    (step,) = uopc.compile(ROWS, target="sm_80").steps
+    said = report(step)
+    assert said.passes == passes(step) and said.decisions == step.decisions != ()
 
 
 def test_a_pass_that_a_step_has_not_gone_through() -> None:

@@ -57,6 +57,23 @@ class Stream:
     def sync(self) -> None:
         self.synced += 1
 
+    def record(self, event: Event) -> None:
+        event.at_ms = event.now_ms()
+
+
+class Event:
+    """A moment of a GPU that takes a millisecond for every launch."""
+
+    def __init__(self, now_ms: Callable[[], float]) -> None:
+        self.now_ms = now_ms
+        self.at_ms = 0.0
+
+    def sync(self) -> None:
+        """All work is done at once."""
+
+    def __sub__(self, other: Event) -> float:
+        return self.at_ms - other.at_ms
+
 
 class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
@@ -197,6 +214,7 @@ class FakeCUDA:
                 attributes=SimpleNamespace(reserved_mem_current=1 << 16),
             ),
             create_stream=self._create_stream,
+            create_event=lambda options: Event(lambda: float(len(self.launches))),
         )
 
     def _open(self, _: int) -> Any:

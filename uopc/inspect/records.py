@@ -34,8 +34,9 @@ class AccessReport:
     ----------
     number: position in the program, from 0.
     op: "LOAD", "STORE", "ATOMIC", "COPY" (cp.async), "BULK" (a tensor copy), "LDMATRIX",
-        "STMATRIX".
-    space: "global" or "shared"; store: whether it writes.
+        "STMATRIX", "SEND" (to another block of the cluster).
+    space: "global", "shared", or "cluster" for another block's shared memory.
+    store: whether it writes.
     memory: name in the source ("p0", "tile3"); slot: of a parameter, else -1; dtype: of its
         elements.
     width_bytes: of one thread.
@@ -48,7 +49,8 @@ class AccessReport:
     sectors: 32-byte pieces (global); least_sectors: the fewest that hold as many bytes.
     wavefronts: passes of shared memory; least_wavefronts: without bank conflicts.
     wanted_bytes: that threads ask for, each lane its own.
-    touched_bytes: distinct bytes of the memory, as far as they are known; 0 else.
+    touched_bytes: distinct bytes of the memory, as far as they are known; 0 else.  block_bytes: the
+        same of one block.
     pattern: how neighbouring lanes walk: "contiguous", "broadcast", "stride 8 (32 bytes)", ...
     axis: the range that threadIdx.x moves this access by, and its step in elements ("l1 * 4"), ""
         where it does not move.
@@ -76,6 +78,7 @@ class AccessReport:
     least_wavefronts: int = 0
     wanted_bytes: int = 0
     touched_bytes: int = 0
+    block_bytes: int = 0
     pattern: str = ""
     axis: str = ""
     lanes: tuple[int | None, ...] = field(default=(), repr=False)
@@ -136,10 +139,12 @@ class Roofline:
     """What bounds a kernel on a named GPU.
 
     must_bytes: each byte of the parameters that the kernel reads or writes, once.
-    moves_bytes: what is expected to pass between the SMs and L2, whole sectors, each request its
-    own; memory_bytes: between L2 and memory, under `assumption`.
-    operations: by unit ("fp32", "fp64", "int", "sfu", "tensor f16", ...); an FMA counts as two.
-    times_s: what each wall alone would take ("memory", "L2", "fp32", ...), the longest first.
+    moves_bytes: what is expected to pass between the SMs and L2, in whole sectors; memory_bytes:
+    between L2 and memory; both under `assumption`.
+    operations: by unit ("fp32", "fp64", "int", "sfu", "tensor f16", "convert", "index"); an FMA
+    counts as two.
+    times_s: what each wall alone would take ("memory", "L2", "L1", "instructions", "fp32", ...),
+    the longest first.
     floor_s: the longest of what must be: must_bytes over bandwidth, operations over their rates.
     wall: whose floor that is.  wasted: the share of the bytes that move which the access pattern
     throws away.  predicted_s: what the kernel is expected to take, launch included.

@@ -148,6 +148,8 @@ class Renderer:
     def __init__(self, program: ProgramTree, name: str) -> None:
         self.program, self.name = program, check_name(name)
         self.lines: list[str] = []
+        #: (position in lines, the node that the line states), in order
+        self.statements: list[tuple[int, UOp]] = []
         self.depth = 1
         self.names: dict[UOp, str] = {}
         self.counts: dict[str, int] = {}
@@ -167,6 +169,7 @@ class Renderer:
 
     def put_from(self, u: UOp, line: str) -> None:
         """A statement, with the user's file and line where they are shown."""
+        self.statements.append((len(self.lines), u))
         self.put(f"{line}  // {shown_origin(u)}" if self.origins and u.origins else line)
 
     def fresh(self, prefix: str) -> str:
@@ -523,6 +526,7 @@ class Renderer:
         last = a.start + a.step * a.size
         step = f"++{name}" if a.step == 1 else f"{name} += {a.step}"
         stay = f"{name} {'<' if a.step > 0 else '>'} {self.ends.get(r, last)}"
+        self.statements.append((len(self.lines), r))
         self.put(f"for ({kind} {name} = {a.start}; {stay}; {step}) {{")
         self.depth += 1
         self.block(scope.items)
@@ -561,6 +565,7 @@ class Renderer:
 
     def declare(self, m: UOp) -> None:
         size = block_elements(m)
+        self.statements.append((len(self.lines), m))
         self.put(f"{self.qualifier(m)}{self.memory_type(m)} {self.memory_name(m)}[{size}];")
 
     def memory_type(self, m: UOp) -> str:

@@ -181,6 +181,8 @@ class CUDARenderer(Renderer):
     """PROGRAM -> CUDA C for one Target."""
 
     restrict = "__restrict__"
+    #: the number of the line after the kernel's head, from 1; known once it is rendered
+    first_line = 0
 
     def __init__(self, program: ProgramTree, name: str, target: Target) -> None:
         super().__init__(program, name)
@@ -305,6 +307,7 @@ class CUDARenderer(Renderer):
             self.visible.append(m)
         if m in self.offsets and self.dynamic:
             c = self.type_name(m.dtype)
+            self.statements.append((len(self.lines), m))
             self.put(f"{c}* const {self.memory_name(m)} = ({c}*)(shared + {self.offsets[m]});")
         else:
             super().declare(m)
@@ -584,6 +587,7 @@ class CUDARenderer(Renderer):
             name = self.range_name(a.range)
             self.names[a.range] = name
             self.taken.add(name)
+            self.statements.append((len(self.lines), a.range))
             if a in self.uniform:
                 text = "warp" if a.stride == WARP else f"warp / {a.stride // WARP}"
                 if n < len(axes) - 1:
@@ -661,8 +665,10 @@ class CUDARenderer(Renderer):
         clusters = f"__cluster_dims__({launch.cluster}, 1, 1) " if launch.cluster > 1 else ""
         first = f'extern "C" __global__ void {clusters}__launch_bounds__({bounds}) '
         first += f"{self.name}({self.signature()}) {{"
+        head = "\n".join([*texts, first])
+        self.first_line = 2 + head.count("\n")
         return Source(
-            "\n".join([*texts, first, *self.lines, "}", ""]),
+            "\n".join([head, *self.lines, "}", ""]),
             name=self.name,
             language="cuda",
             params=self.program.params,

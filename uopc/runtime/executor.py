@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -22,6 +23,7 @@ from uopc.config import Config, current
 from uopc.dtype import dtypes
 from uopc.errors import CompilerError, DeviceError, OutOfRangeError, UsageError
 from uopc.kernel import Param, Source
+from uopc.runtime import observe
 from uopc.runtime.arrays import no_work
 from uopc.runtime.buffer import Buffer, synchronize
 from uopc.runtime.cuda import CUDA
@@ -73,7 +75,7 @@ class Launcher:
     device: "cpu", "emulated", "cuda" or "cuda:1".
     reports: the kernel writes to the error word; `errors_of(device)` is to be at its slot.
 
-    Attributes: name; device; source; slots of its arguments, in order; reports.
+    Attributes: name; step; device; source; slots of its arguments, in order; reports.
 
     Raises UsageError for a step of another device or with a parameter by value, TargetError for a
     launch that the device does not allow, DeviceError where the device cannot be used, and
@@ -89,6 +91,8 @@ class Launcher:
         config: Config | None = None,
     ) -> None:
         config = config or current()
+        observe.hear_as_configured(config)
+        self.step = step
         self.source, self.device, self.reports = step.runs, device_name(device), reports
         self.name, self.sync = self.source.name, config.sync
         self.slots = tuple(p.slot for p in self.source.params)
@@ -100,7 +104,12 @@ class Launcher:
         self._loaded = self._load(config)
         self._run = self._loaded.run
 
-    def __call__(self, buffers: Arguments) -> None:
+    def __call__(self, buffers: Arguments, heard: bool = False) -> None:
+        """heard: by who observes (`uopc.runtime.observe`), and who calls this then."""
+        observer = observe.current
+        if observer is not None and not heard:
+            observer.launch(self, buffers, partial(self, buffers, heard=True))
+            return
         if self.sync:
             self._check_buffers(buffers)
         passed: Any = self.placed(buffers) if self._bundles else buffers

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from uopc.errors import UsageError
+from uopc.runtime import observe
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.executor import Argument, Arguments, Launcher, word_of
 from uopc.runtime.memory import gpu_of
@@ -74,7 +76,11 @@ class Copy:
         return self.to.device
 
     def __call__(self) -> None:
-        self.source.copy_to(self.to)
+        observer = observe.current
+        if observer is None:
+            self.source.copy_to(self.to)
+        else:
+            observer.copy(self, partial(self.source.copy_to, self.to))
 
     def bound(self) -> Callable[[], None]:
         """Itself."""
@@ -101,6 +107,8 @@ class Replay:
     ----------
     work: launches and copies of one device, in order.
 
+    Attributes: work; device, "" where there is no work; name, for whoever observes.
+
     Raises UsageError where devices differ, DeviceError where the driver cannot record the work.
     """
 
@@ -111,10 +119,15 @@ class Replay:
             raise UsageError(f"a replay is of one device, this one has {', '.join(devices)}.")
         self.device = devices[0] if devices else ""
         self._word = word_of(self.device) if any(w.reports for w in self.work) else None
+        self.name = f"replay of {len(self.work)}"
         self._run = self._prepared()
 
     def __call__(self) -> None:
-        self._run()
+        observer = observe.current
+        if observer is None:
+            self._run()
+        else:
+            observer.replay(self, self._run)
         if self._word is not None:
             self._word.pending = True
 

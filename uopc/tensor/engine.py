@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UsageError
+from uopc.runtime import observe
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.executor import raise_errors
 from uopc.schedule.memory import Leaf, Result
@@ -149,6 +150,24 @@ def schedule_of(*tensors: Base, on: Target | None = None) -> Schedule:
 
     Raises UsageError where there is nothing to compute, or tensors live on two devices.
     """
+    if on is None:
+        return ready(*tensors)[0].plan
+    roots, kept, _ = _asked(tensors)
+    _, leaves = structure(roots, storage.becomes.get, kept)
+    return _planned(roots, kept, leaves, on)
+
+
+def ready(*tensors: Base) -> tuple[Prepared, list[UOp]]:
+    """What `realize` would run for these tensors, and the BUFFERs of the memories that it runs on.
+
+    Nothing is compiled or run.  Raises as `schedule_of` does.
+    """
+    return _prepared(*_asked(tensors))
+
+
+def _asked(tensors: Sequence[Base]) -> tuple[list[UOp], frozenset[UOp], str]:
+    """What has to be computed for tensors, what must keep its contents, and their device.  Raises
+    as `schedule_of` does."""
     devices = sorted({t.device for t in tensors})
     if len(devices) != 1:
         raise UsageError(f"a schedule is for tensors of one device, got {', '.join(devices)}.")
@@ -156,10 +175,7 @@ def schedule_of(*tensors: Base, on: Target | None = None) -> Schedule:
     if not roots:
         raise UsageError("nothing is left to compute: these tensors are in memory already.")
     roots, kept = _with_dependents(roots, devices[0])
-    if on is None:
-        return _prepared(roots, kept, devices[0])[0].plan
-    _, leaves = structure(roots, storage.becomes.get, kept)
-    return _planned(roots, kept, leaves, on)
+    return roots, kept, devices[0]
 
 
 def explain(*tensors: Base) -> str:
@@ -202,7 +218,8 @@ def _prepared(
         if (found := _plans.get(whole)) is not None:
             _plans.move_to_end(whole)
             return found, leaves
-    made = Prepared(_planned(roots, kept, leaves, target_of(device)), device)
+    with observe.span("schedule"):
+        made = Prepared(_planned(roots, kept, leaves, target_of(device)), device)
     with _lock:
         found = _plans.setdefault(whole, made)
         while len(_plans) > _PLANS_MAX:

@@ -19,6 +19,7 @@ from uopc.dtype import DType, dtypes
 from uopc.kernel import KernelBody
 from uopc.passes.segments import USUAL_LENGTH, Segmented
 from uopc.pipeline import compile_kernel, compile_segments
+from uopc.runtime import observe
 from uopc.runtime.buffer import Buffer
 from uopc.runtime.cuda import device_target
 from uopc.runtime.executor import Arguments, Launcher, errors_of
@@ -221,9 +222,10 @@ def _loaded(body: KernelBody, name: str, device: str) -> tuple[Kernel, tuple[Lau
     key = (*_key(body), device)
     found = _compiled.get(key)
     if found is None:
-        kernel = compile_kernel(body, target_of(device), name)
-        reports = bool(body.checked)
-        launchers = tuple(Launcher(s, device, reports=reports) for s in kernel.steps)
+        with observe.span(f"compile {name}"):
+            kernel = compile_kernel(body, target_of(device), name)
+            reports = bool(body.checked)
+            launchers = tuple(Launcher(s, device, reports=reports) for s in kernel.steps)
         with _lock:
             found = _compiled.setdefault(key, (kernel, launchers))
     return found
@@ -235,7 +237,8 @@ def _segmented(
     key = (*_key(body), count, tuple(own), device)
     found = _batched.get(key)
     if found is None:
-        made = compile_segments(body, count, own, target_of(device), name)
+        with observe.span(f"compile {name}"):
+            made = compile_segments(body, count, own, target_of(device), name)
         with _lock:
             found = _batched.setdefault(key, made)
     return found

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -153,6 +155,22 @@ def set_default_device(device: str | None) -> None:
     """
     global _default
     _default = None if device is None else device_named(device)
+
+
+@contextmanager
+def making_on(device: str | None) -> Iterator[None]:
+    """Make tensors there while the context is open; None: wherever they are made.
+
+    Raises UsageError for an unknown name.
+    """
+    global _default
+    before = _default
+    if device is not None:
+        set_default_device(device)
+    try:
+        yield
+    finally:
+        _default = before
 
 
 def located(u: UOp) -> UOp | None:

@@ -1,0 +1,172 @@
+"""What bounds a kernel on a GPU, the least time it could take, and how long it is expected to take.
+
+A wall is what one part of the GPU alone would need: memory, L2, L1 with shared memory, the issue of
+instructions, each arithmetic unit, and one thread's own chain.  The floor is the highest wall among
+those that no mapping could avoid; the prediction adds what this mapping does, and the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from uopc.inspect.gpus import GPU
+from uopc.inspect.records import AccessReport, How, ResourceReport, Roofline
+from uopc.inspect.sites import Statement, statements
+from uopc.inspect.work import operations
+from uopc.kernel import ProgramTree
+from uopc.uop.node import UOp
+from uopc.uop.ops import SERIAL, Ops
+
+WARP, SECTOR_BYTES = 32, 32
+#: how walls add up: two that are equally high take a quarter more than one (note 0016)
+NORM = 3
+L1_BYTES = 192 << 10  # of what a block reads again
+L2_BYTES_PER_CLOCK = 60  # that reach an SM (note 0015)
+LINE_BYTES = 128  # that L1, or shared memory, gives in a clock
+ISSUE_PER_CLOCK = 4  # instructions of warps that an SM begins in a clock
+#: instructions of a lane: of a special function, of an operation that finds addresses (the rest is
+#: folded into others or done once), of one that changes a type
+SFU_ISSUED, INDEX_ISSUED, CONVERT_ISSUED = 6.0, 0.3, 0.7
+#: part of a unit's peak that long kernels keep up: the clock falls under the power cap
+SUSTAINED = 0.8
+#: clocks of a wait: for memory, for what L1 or shared memory holds
+FAR_CLOCKS, NEAR_CLOCKS = 600, 40
+ASSUMPTION = (
+    "each byte comes from memory once and stays in L2; a block reads what it needs from L2 once, "
+    f"up to {L1_BYTES >> 10} KB, and all that it asks for beyond that; partly written sectors are "
+    "read first"
+)
+_UNITS = ("fp32", "fp64", "sfu", "int")
+
+
+def roofline(
+    program: ProgramTree,
+    accesses: Sequence[AccessReport],
+    used: ResourceReport,
+    gpu: GPU,
+) -> Roofline:
+    """The walls of one launch on a GPU, its floor and its expected time."""
+    sizes = {p.slot: p.size * p.dtype.itemsize * max(1, p.bundle) for p in program.params}
+    done = operations(program)
+    must = must_bytes(accesses, sizes)
+    memory = must + sum(_partly_written(a) for a in accesses)
+    moves = sum(_from_l2(a, program) for a in accesses)
+    blocks = math.prod(program.launch.grid)
+    busy = min(blocks, gpu.sms)
+    uneven = math.ceil(blocks / gpu.sms) * gpu.sms / blocks if blocks > gpu.sms else 1.0
+    at_once = busy * gpu.clock_hz / uneven  # clocks of all SMs that work, in a second
+    units = {u: done[u] / gpu.rate(u) for u in done if u in _UNITS or u.startswith("tensor")}
+    walls = {
+        "memory": memory / (gpu.memory_bytes_s * gpu.reached),
+        "L2": moves / (L2_BYTES_PER_CLOCK * at_once),
+        "L1": _l1_clocks(accesses) / at_once,
+        "instructions": _issued(done, accesses) / (ISSUE_PER_CLOCK * at_once),
+        "latency": _chain_clocks(program, accesses) * max(1.0, used.waves) / gpu.clock_hz,
+        **{u: t * gpu.sms * uneven / (busy * SUSTAINED) for u, t in units.items()},
+    }
+    floors = {"memory": must / gpu.memory_bytes_s, **units}
+    wall = max(floors, key=lambda name: floors[name])
+    return Roofline(
+        gpu=gpu.name,
+        must_bytes=must,
+        moves_bytes=moves,
+        memory_bytes=memory,
+        assumption=ASSUMPTION,
+        operations=tuple(done.items()),
+        times_s=tuple(sorted(walls.items(), key=lambda item: -item[1])),
+        floor_s=floors[wall],
+        wall=wall,
+        wasted=_wasted(accesses),
+        predicted_s=gpu.start_s + together(walls),
+    )
+
+
+def together(walls: Mapping[str, float]) -> float:
+    """What walls take that are climbed at the same time: memory, caches, and what threads do."""
+    caches = max(walls["L2"], walls["L1"])
+    threads = max(t for name, t in walls.items() if name not in ("memory", "L2", "L1"))
+    parts = (walls["memory"], caches, threads)
+    total: float = sum(t**NORM for t in parts) ** (1 / NORM)
+    return total
+
+
+def must_bytes(accesses: Sequence[AccessReport], sizes: Mapping[int, int]) -> int:
+    """Each byte that the accesses touch, read once and written once.  sizes: bytes by slot."""
+    touched: dict[tuple[int, bool], dict[str, int]] = {}
+    for a in accesses:
+        if a.space == "global":
+            mine = touched.setdefault((a.slot, a.store), {})
+            size = a.touched_bytes if a.how is not How.UNKNOWN else sizes[a.slot]
+            mine[a.index] = max(size, mine.get(a.index, 0))
+    return sum(min(sizes[slot], sum(mine.values())) for (slot, _), mine in touched.items())
+
+
+def _partly_written(a: AccessReport) -> int:
+    """Bytes of sectors that a store does not fill."""
+    return (a.sectors - a.least_sectors) * SECTOR_BYTES if a.store and a.space == "global" else 0
+
+
+def _from_l2(a: AccessReport, program: ProgramTree) -> int:
+    """Bytes of an access that pass between L2 and the SMs."""
+    if a.space != "global":
+        return 0
+    asked = a.sectors * SECTOR_BYTES
+    if a.store or a.op in ("BULK", "COPY", "ATOMIC") or a.block_bytes > L1_BYTES:
+        return asked
+    return min(asked, a.block_bytes * math.prod(program.launch.grid))
+
+
+def _l1_clocks(accesses: Sequence[AccessReport]) -> float:
+    """Clocks in which L1 and shared memory answer all requests, on one SM."""
+    lines = sum(
+        max(float(a.requests), a.sectors * SECTOR_BYTES / LINE_BYTES)
+        for a in accesses
+        if a.space == "global" and a.op != "BULK"
+    )
+    return lines + sum(a.wavefronts for a in accesses)
+
+
+def _issued(done: Mapping[str, int], accesses: Sequence[AccessReport]) -> float:
+    """Instructions that warps issue, about."""
+    lanes = sum(
+        n * {"sfu": SFU_ISSUED, "index": INDEX_ISSUED, "convert": CONVERT_ISSUED}.get(unit, 1.0)
+        for unit, n in done.items()
+        if not unit.startswith("tensor")
+    )
+    return lanes / WARP + sum(a.requests for a in accesses)
+
+
+def _chain_clocks(program: ProgramTree, accesses: Sequence[AccessReport]) -> float:
+    """Clocks that one thread's loops wait for their loads, one turn after the other."""
+    reread = {a.index for a in accesses if a.requests and a.block_bytes < _asked(a, program)}
+    names = iter(accesses)
+    clocks = 0.0
+    seen: dict[tuple[tuple[UOp, ...], tuple[tuple[int, int], ...]], float] = {}
+    for s in statements(program):
+        for site in s.accesses:
+            a = next(names)
+            if site.store or site.node.op is Ops.COPY or a.op == "BULK":
+                continue
+            near = a.space != "global" or a.index in reread
+            loop = (_serial(s), s.warps)
+            wait = float(NEAR_CLOCKS if near else FAR_CLOCKS)
+            seen[loop] = max(wait, seen.get(loop, 0.0))
+    for (loops, _), wait in seen.items():
+        clocks += wait * math.prod(r.arg.size for r in loops)
+    return clocks
+
+
+def _serial(s: Statement) -> tuple[UOp, ...]:
+    return tuple([r for r in s.loops if r.arg.kind in SERIAL])
+
+
+def _asked(a: AccessReport, program: ProgramTree) -> float:
+    """Bytes that one block asks for."""
+    return a.wanted_bytes / math.prod(program.launch.grid)
+
+
+def _wasted(accesses: Sequence[AccessReport]) -> float:
+    """The share of the sectors of all requests that nobody asked for."""
+    moved = sum(a.sectors for a in accesses)
+    return 1 - sum(a.least_sectors for a in accesses) / moved if moved else 0.0

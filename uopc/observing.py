@@ -1,0 +1,97 @@
+"""Where the accesses of a kernel went in an emulated run: what the access report says where data
+decides.
+
+A part of the blocks is traced, whole warps of it; their accesses are counted as the report counts
+those of an index expression, and stand for those of all blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from uopc.errors import UsageError
+from uopc.inspect.requests import WARP
+from uopc.inspect.sites import Site, sites
+from uopc.inspect.warps import Counts, of_requests, scaled
+from uopc.kernel import Launch, Source
+from uopc.launches import Subject, launches_of
+from uopc.runtime.emulated import Event, RunOptions
+from uopc.runtime.program import Program
+from uopc.uop.node import UOp
+
+#: threads whose accesses are told at most
+MOST_THREADS = 1 << 14
+
+
+def observed(
+    kernel: Subject, *arrays: Any, name: str = "kernel", most_threads: int = MOST_THREADS
+) -> list[dict[UOp, Counts]]:
+    """For each launch of a kernel, what its warps asked of memory at each access, by node.
+
+    kernel, arrays, name: as `uopc.check` takes them; nothing of the caller's is written.
+    most_threads: that are traced; counts are scaled from their blocks to the grid.  A COPY is left
+    out: it has two addresses.
+
+    Raises UsageError where arrays do not fit, and the first fault of a kernel that cannot go on.
+    """
+    launches = launches_of(kernel, arrays, name=name)
+    values = launches.arrays()
+    found = []
+    for one, source in zip(
+        launches.launches, launches.sources(check=False, trace=True), strict=True
+    ):
+        traced = _traced(one.program.launch, most_threads)
+        options = RunOptions(traced=traced, all_faults=True)
+        outcome = Program(source).run([values[s] for s in one.slots], options)
+        blocks = len({block for block, _ in traced})
+        share = math.prod(one.program.launch.grid) / blocks
+        found.append(_counts(sites(one.program), source, outcome.events, share))
+    return found
+
+
+def _traced(launch: Launch, most_threads: int) -> tuple[tuple[int, int], ...]:
+    """(block, thread) of all threads of some blocks, evenly."""
+    if launch.threads > most_threads:
+        raise UsageError(
+            f"a block has {launch.threads} threads, and most_threads={most_threads} are traced: "
+            "at least one whole block is. Raise most_threads."
+        )
+    blocks = math.prod(launch.grid)
+    wanted = min(blocks, most_threads // launch.threads)
+    chosen = sorted({n * blocks // wanted for n in range(wanted)})
+    return tuple((b, t) for b in chosen for t in range(launch.threads))
+
+
+def _counts(
+    every: Iterable[Site], source: Source, events: Iterable[Event], share: float
+) -> dict[UOp, Counts]:
+    warps: dict[UOp, dict[tuple[object, ...], dict[int, int]]] = {}
+    for e in events:
+        if e.what == "access":
+            request = (e.block, e.thread // WARP, e.loops)
+            lanes = warps.setdefault(source.places[e.place], {}).setdefault(request, {})
+            lanes[e.thread % WARP] = e.address
+    out = {}
+    for site in every:
+        if site.op in ("COPY", "BULK", "SEND"):
+            continue
+        requests = warps.get(site.node, {})
+        at, active = _table(requests)
+        out[site.node] = scaled(of_requests(site, at, active), share)
+    return out
+
+
+def _table(
+    requests: Mapping[tuple[object, ...], Mapping[int, int]],
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Addresses and active lanes, a row for each request."""
+    at = np.zeros((len(requests), WARP), dtype=np.int64)
+    active = np.zeros((len(requests), WARP), dtype=bool)
+    for row, lanes in enumerate(requests.values()):
+        for lane, address in lanes.items():
+            at[row, lane], active[row, lane] = address, True
+    return at, active
