@@ -46,6 +46,10 @@ def softer_arrays():
 
 wrong, wrong_arrays = good, 3
 
+def lazy():
+    from uopc.tensor import empty
+    return empty(64) * 2.0
+
 def claims():
     c = Cursor()
     c.check(x.index(t).load() < 1.0, "x is below 1")
@@ -117,6 +121,7 @@ def test_assertions_fail(run: Run) -> None:
         ("wrong", "wrong_arrays is int; arrays for a kernel are a list in slot order"),
         ("compiled", "is compiled for cpu, which has no threads to check"),
         ("godo", "model.py has no godo. Did you mean good?"),
+        ("lazy", "lazy is tensors, of which a schedule makes kernels: one kernel is wanted here"),
     ],
 )
 def test_usage_errors(run: Run, name: str, said: str) -> None:

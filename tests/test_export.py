@@ -235,6 +235,7 @@ def kernel_of(home: Path, name: str) -> tuple[Kernel | UOp, tuple[Step, ...]]:
         subject = compile(subject, None, TARGET, name)
     if isinstance(subject, Kernel):
         return subject, subject.steps
+    assert isinstance(subject, UOp)
     return subject, steps_of(name, subject, TARGET)
 
 
@@ -962,6 +963,13 @@ def test_a_kernel_too_large_to_emulate_is_compared_with_the_native_one(
     given = [f"{home}/model.py:hand", "-o", str(tmp_path / "hand"), "--target", TARGET]
     assert main(["export", *given]) == 0
     assert "checked  no: its emulation takes" in capsys.readouterr().out
+
+
+def test_tensors_are_no_one_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "lazy.py"
+    model.write_text("from uopc.tensor import empty\n\ntwice = empty(64) * 2.0\n")
+    assert main(["export", f"{model}:twice", "-o", str(tmp_path / "to"), "--target", TARGET]) == 2
+    assert "twice is tensors, of which a schedule makes kernels: one" in capsys.readouterr().err
 
 
 # ---- on a GPU

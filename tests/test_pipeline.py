@@ -23,7 +23,7 @@ from tests.kernels import along, numerator, param, product, softmax
 from uopc import config, pipeline
 from uopc.dtype import DATA, AddrSpace, DType, dtypes
 from uopc.errors import DeviceError, SpecError, TargetError, ToolchainError, UsageError
-from uopc.kernel import USUAL
+from uopc.kernel import UNASKED, USUAL
 from uopc.opts import Opts
 from uopc.passes.split import split
 from uopc.pipeline import LOWERING, Kernel, Pass, emulate, gpu_lower, launch_dims, render_cuda
@@ -896,7 +896,7 @@ def test_every_stage_is_checked_where_it_is_asked_for() -> None:
 def test_a_pass_that_breaks_its_stage_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where the spec is checked: `split` that leaves the graph as it is, for a GPU."""
     assert LOWERING[1].run is split
-    lazy = Pass("split", lambda root, opts: root, Stage.LOOPS, "to be found")
+    lazy = Pass("split", lambda root, opts, fired=UNASKED: root, Stage.LOOPS, "to be found")
     monkeypatch.setattr(pipeline, "LOWERING", (LOWERING[0], lazy, *LOWERING[2:]))
     with environment(UOPC_CHECK_SPEC="1"), pytest.raises(SpecError, match="LOOPS: REDUCE at "):
         uopc.compile(ROWS, Opts(gpu=True), "sm_80")

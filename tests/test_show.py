@@ -16,6 +16,7 @@ from uopc.errors import ToolchainError, UsageError
 from uopc.opts import Opts
 from uopc.runtime.sass import find_disassembler
 from uopc.show import parse_opts
+from uopc.userfile import load
 
 MODEL = """\
 from beside import HALF
@@ -51,12 +52,31 @@ def leaves():
 """
 
 
+TENSORS = """\
+from uopc.tensor import empty
+
+x, weight = empty(64, 256), empty(256, 128)
+lazy = (x @ weight).relu()
+
+def layer():
+    hidden = (x @ weight).relu()
+    return hidden.softmax(1), hidden.sum(0)
+
+def updates():
+    return [empty(n) * 2.0 + 1.0 for n in (100, 1000, 5000)]
+
+def beside_arrays():
+    return lazy, [1.0]
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A user's folder: a model, and a module beside it."""
     folder = tmp_path_factory.mktemp("user")
     (folder / "model.py").write_text(MODEL)
     (folder / "beside.py").write_text("HALF = 0.5\n")
+    (folder / "tensors.py").write_text(TENSORS)
     with own_cache(folder / "cache"):
         yield folder
 
@@ -176,6 +196,59 @@ def test_steps_show_the_graph_after_every_pass(run: Run) -> None:
     ]
     assert places == sorted(places)
     assert "= RANGE 6400 LOOP\n" in said and 'extern "C"' in said
+    assert "\nfired  cut-axis x1\n" in said and "(as before)" in said
+
+
+def test_steps_show_each_choice_with_its_rule(run: Run) -> None:
+    said = " ".join(run("model.py:softer", "--steps").split())
+    assert said.startswith("choices, each with its reason and the rule that made it opts ")
+    assert "[choose.gpu._guesses]" in said
+    assert "local {0: 64}: axis 0 has 6400 elements, " in said
+
+
+# ---- lazy tensors
+def test_tensors_are_kernels_and_what_stands_between_them(run: Run) -> None:
+    said = run("tensors.py:layer")
+    assert "launch 1 of 2\n" in said and "launch 2 of 2\n" in said
+    assert " product_64x128x256(" in said and " add_128x64(" in said
+    assert "--opts" not in said  # they take none
+    *_, told = said.rpartition("295424 bytes moved, 229888 at least\n")
+    told = " ".join(told.split())
+    assert told.startswith("launch 1 MAX[64, 128]: stored: 65536 bytes, ")
+    assert "32768 bytes are written, read 32768 by launch 2 launch 1 MUL[64, 128]: asked " in told
+    assert "launch 2 REDUCE[128]: asked for. 512 bytes are written" in told
+    assert "overall kept apart, 3 x: too few blocks for a product" in told
+
+
+def test_one_tensor(run: Run) -> None:
+    said = run("tensors.py:lazy", "--target", "cpu")
+    assert "launch 1 of" not in said and "MAX[64, 128]: asked for. 32768 bytes are" in said
+
+
+def test_one_formula_over_several_tensors_is_one_launch(run: Run) -> None:
+    said = run("tensors.py:updates")
+    assert "flat_map(" in said and "launch 1 of" not in said
+    assert [f"ADD[{n}]: asked for" in said for n in (100, 1000, 5000)] == [True] * 3
+
+
+def test_tensors_as_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other commands ask for: launches, numbered, and boundaries that name them."""
+    monkeypatch.chdir(folder)
+    shown = show.subject_steps(*load("tensors.py:layer"), target="sm_90a")
+    assert shown.name == "layer" and len(shown.steps) == 2
+    stored = [b for b in shown.boundaries if b.kernel >= 0]
+    assert [(b.kernel, b.bytes) for b in stored] == [(0, 65536), (0, 32768), (1, 512)]
+    assert [s.source.target.name for s in shown.steps] == ["sm_90a"] * 2
+    assert (shown.moved_bytes, shown.least_bytes) == (295424, 229888)
+    names = [s.source.name for s in shown.steps]
+    assert len(set(names)) == 2
+    plain = show.subject_steps(*load("model.py:both"), target="sm_90a")
+    assert len(plain.steps) == 1 and plain.boundaries == ()
+
+
+def test_tensors_in_memory_are_no_candidates(run: Run) -> None:
+    said = run("tensors.py:nowhere", code=2)
+    assert said.endswith("Its kernels: lazy, layer, updates, beside_arrays.\n")
 
 
 # ---- what is wrong
@@ -191,6 +264,15 @@ def test_steps_show_the_graph_after_every_pass(run: Run) -> None:
         (("model.py:softr",), "model.py has no softr. Did you mean softer? Its kernels: a, softer"),
         (("model.py:number",), "number in model.py is no kernel but int. show takes a shaped body"),
         (("model.py:nothing",), "nothing in model.py is no kernel but list of nothing."),
+        (
+            ("tensors.py:x",),
+            "x in tensors.py: its elements are in memory already",
+        ),
+        (
+            ("tensors.py:lazy", "--opts", "{}"),
+            "lazy is tensors, of which a schedule makes",
+        ),
+        (("tensors.py:beside_arrays",), "returned is tensors, which have their memory; there are "),
         (("model.py:part",), "part in model.py is STORE, a part of a kernel."),
         (("model.py:wants",), "wants in model.py wants arguments (n). Give them defaults"),
         (

@@ -132,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
         "show",
         help="source, launch and resources of a kernel of yours",
         description="Import FILE and show the kernel that NAME is: a shaped body, a list of them, "
-        "a function without arguments that returns one, a SINK, or a compiled Kernel.",
+        "a function without arguments that returns one, a SINK, or a compiled Kernel; or the "
+        "kernels of lazy tensors, with what they store and why.",
     )
     look.add_argument("what", metavar="FILE:NAME")
     look.add_argument(

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from uopc.decision import Because, Decision, Guess
 from uopc.dtype import DType
 from uopc.errors import UsageError
-from uopc.kernel import USUAL, Dims, Numerics, ProgramTree, Source
+from uopc.kernel import USUAL, Dims, Numerics, Passed, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
@@ -34,6 +35,7 @@ from uopc.uop.text import show
 class Step:
     """One launch of a compiled kernel: the graph in LOOPS, its Opts, its tree and its text.
 
+    trace: what each pass left; why: what is to say of its Opts.
     runs is the text that its device runs: the source, or its emulation where there is no such GPU.
     """
 
@@ -42,7 +44,26 @@ class Step:
     program: ProgramTree = field(repr=False)
     source: Source = field(repr=False)
     runs: Source = field(repr=False)
-    trace: tuple[tuple[str, UOp], ...] = field(repr=False)
+    trace: tuple[Passed, ...] = field(repr=False)
+    why: tuple[Because, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Each choice with the rule that made it, and why; first what is said of all of them."""
+        return Guess(self.opts, self.why).decisions
+
+    def after(self, name: str) -> UOp:
+        """The graph after a pass ("index" is what the passes begin with).
+
+        Raises UsageError for a pass that this step has not gone through.
+        """
+        found = {passed.name: passed.graph for passed in self.trace}
+        if name not in found:
+            raise UsageError(
+                f"kernel {self.source.name} has no graph after {name!r}, it has those after "
+                f"{', '.join(found)}"
+            )
+        return found[name]
 
     @property
     def launch_dims(self) -> tuple[Dims, Dims]:
@@ -172,11 +193,14 @@ class Kernel:
         return self._only(what)
 
     def explain(self) -> str:
-        """The graph after every pass, and the Opts, of each step; Numerics that were asked for."""
+        """Of each step its Opts with their reasons, and the graph after every pass with the rules
+        that fired in it; Numerics that were asked for."""
         parts = [] if self.numerics == USUAL else [str(self.numerics)]
         for n, step in enumerate(self.steps):
-            parts.append(f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}")
-            parts += [f"-- {name}\n{show(graph)}" for name, graph in step.trace]
+            said = [f"\n   {decision}" for decision in step.decisions]
+            head = f"step {n}: {step.source.name} for {step.source.target}\n{step.opts}"
+            parts.append(head + "".join(said))
+            parts += [f"-- {passed}\n{show(passed.graph)}" for passed in step.trace]
         return "\n\n".join(parts)
 
     def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:

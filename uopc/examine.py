@@ -17,7 +17,7 @@ from uopc.pipeline import Kernel, compile
 from uopc.printing import code, facts, table
 from uopc.tracing import Step, op_named, trace, value_type
 from uopc.uop.node import UOp
-from uopc.userfile import kernel_name, load_with_arrays
+from uopc.userfile import Lazy, kernel_name, load_with_arrays
 
 FAULTY = 1  # exit code of a check that found a fault
 
@@ -59,6 +59,11 @@ def _subject(what: str, seed: int) -> tuple[str, UOp | Kernel, Sequence[Any], st
     """Name, kernel, arrays, and what there is to say about these."""
     name, subject, arrays = load_with_arrays(what)
     called = kernel_name(name)
+    if isinstance(subject, Lazy):
+        raise UsageError(
+            f"{name} is tensors, of which a schedule makes kernels: one kernel is wanted here, as "
+            f"a body, a SINK or a Kernel. `uopc show {what}` shows theirs."
+        )
     if not isinstance(subject, UOp | Kernel):
         subject = compile(subject, target="emulated", name=called)
     if arrays is not None:

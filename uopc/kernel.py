@@ -14,6 +14,7 @@ from uopc.dtype import DType, dtypes
 from uopc.target import Target
 from uopc.uop.node import UOp
 from uopc.uop.ops import TensorMapArg
+from uopc.uop.stages import Stage
 
 Dims: TypeAlias = tuple[int, int, int]
 
@@ -70,6 +71,54 @@ class Numerics:
 
 #: no promise beyond those of every kernel
 USUAL = Numerics()
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The graph that a pass has left, in stage `stage`, and why that pass stands where it does.
+
+    rules: what fired in it, (name, how often), in the order of first firing: rules of rewriting, or
+    what else the pass counts its work in.
+    """
+
+    name: str
+    graph: UOp = field(repr=False)
+    why: str
+    stage: Stage
+    rules: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        """Its name, and what fired."""
+        fired = ", ".join(f"{rule} x{n}" for rule, n in self.rules)
+        return f"{self.name}\n   fired: {fired}" if fired else self.name
+
+
+class Fired:
+    """What a pass does, by name: it adds to what it is given, and whoever gave it reads."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, rule: str, count: int = 1) -> None:
+        """It has fired so often."""
+        if count:
+            self.counts[rule] = self.counts.get(rule, 0) + count
+
+    @property
+    def rules(self) -> tuple[tuple[str, int], ...]:
+        """(name, how often), in the order of first firing."""
+        return tuple(self.counts.items())
+
+
+class _Unasked(Fired):
+    """Nobody wants to know."""
+
+    def add(self, rule: str, count: int = 1) -> None:
+        return
+
+
+#: for passes that are called alone
+UNASKED: Fired = _Unasked()
 
 
 @dataclass(frozen=True)

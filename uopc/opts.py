@@ -17,7 +17,8 @@ from uopc.errors import UsageError
 from uopc.plan import Plan
 
 AxisSizes = tuple[tuple[int, int], ...]  # (axis, size) pairs, by axis
-_BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster", "pack")
+#: fields that have a digit for each axis that they name
+BY_AXIS = ("blocks", "loop", "tile", "upcast", "local", "vector", "turn", "cluster", "pack")
 CLUSTER_SIZES = (2, 4, 8, 16)
 
 
@@ -225,7 +226,7 @@ class Opts:
 
     def check(self, axes: int, reduced: frozenset[int]) -> None:
         """Raises UsageError where an axis that the kernel does not have is named."""
-        for name in _BY_AXIS:
+        for name in BY_AXIS:
             for axis, n in getattr(self, name):
                 if axis >= axes:
                     raise UsageError(
@@ -321,6 +322,6 @@ class Opts:
         for f in fields(self):
             value = getattr(self, f.name)
             if value != getattr(default, f.name):
-                by_axis = f.name in _BY_AXIS
+                by_axis = f.name in BY_AXIS
                 parts.append(f"{f.name}={dict(value) if by_axis else value!r}")
         return f"Opts({', '.join(parts)})"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from itertools import chain
+from typing import Protocol
 
 from uopc import config
 from uopc.choose import cpu as choose_cpu
@@ -20,8 +21,19 @@ from uopc.choose.folding import folding_opts
 from uopc.compiled import Kernel as Kernel  # also for those who look for it here
 from uopc.compiled import Step as Step
 from uopc.compiled import render_for
+from uopc.decision import Because, Guess, Reason, given, kind
 from uopc.errors import DeviceError, TargetError, UsageError
-from uopc.kernel import USUAL, Dims, KernelBody, Numerics, ProgramTree, Source
+from uopc.kernel import (
+    UNASKED,
+    USUAL,
+    Dims,
+    Fired,
+    KernelBody,
+    Numerics,
+    Passed,
+    ProgramTree,
+    Source,
+)
 from uopc.opts import Opts
 from uopc.passes.bind import bind
 from uopc.passes.cooperate import cooperate
@@ -60,11 +72,18 @@ from uopc.runtime import cuda, device, winners
 from uopc.symbolic import simplify
 from uopc.target import Target
 from uopc.target import target as named_target
+from uopc.uop.match import Step as Rewriting
 from uopc.uop.node import UOp, buffer, prod, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import Stage, check
 
-Trace = list[tuple[str, UOp]]
+Trace = list[Passed]
+
+
+class Run(Protocol):
+    """What a pass does under opts; a Fired is told of it."""
+
+    def __call__(self, root: UOp, opts: Opts, fired: Fired = UNASKED, /) -> UOp: ...
 
 
 @dataclass(frozen=True)
@@ -75,41 +94,64 @@ class Pass:
     """
 
     name: str
-    run: Callable[[UOp, Opts], UOp]
+    run: Run
     gives: Stage
     why: str
     wanted: Callable[[Numerics], bool] = lambda numerics: True
 
 
-def _plain(run: Callable[[UOp], UOp]) -> Callable[[UOp, Opts], UOp]:
+def _plain(run: Callable[[UOp, Fired], UOp]) -> Run:
     """A pass that asks nothing of Opts."""
-    return lambda root, opts: run(root)
+    return lambda root, opts, fired=UNASKED: run(root, fired)
 
 
-def _cooperate(root: UOp, opts: Opts) -> UOp:
-    return cooperate(root, opts.gpu)
+def _simplify(root: UOp, fired: Fired) -> UOp:
+    steps: list[Rewriting] = []
+    root = simplify(root, steps)
+    for step in steps:
+        fired.add(step.rule)
+    return root
 
 
-def _materialise(root: UOp, opts: Opts) -> UOp:
-    return materialise(root, opts.keep, batch_loads=opts.gpu)
+def _cooperate(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return cooperate(root, opts.gpu, fired)
 
 
-def _effects(root: UOp, opts: Opts) -> UOp:
-    return effects(root, opts.gpu)
+def _materialise(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return materialise(root, opts.keep, opts.gpu, fired)
 
 
-def _tile_product(root: UOp, opts: Opts) -> UOp:
+def _effects(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return _counted(effects(root, opts.gpu), fired)
+
+
+def _tile_product(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     assert opts.plan is not None
-    return tile_product(root, opts.plan)
+    return _counted(tile_product(root, opts.plan), fired)
 
 
-def _pipeline(root: UOp, opts: Opts) -> UOp:
+def _pipeline(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     assert opts.plan is not None
-    return pipeline(root, opts.plan)
+    return _counted(pipeline(root, opts.plan), fired)
 
 
-def _vectorise(root: UOp, opts: Opts) -> UOp:
-    return vectorise(root) if opts.gpu else root  # a C compiler vectorises by itself
+def _vectorise(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
+    return vectorise(root, fired) if opts.gpu else root  # a C compiler vectorises by itself
+
+
+#: of what passes make that give memory, copies and order; no pass before them has any of it
+_PLACED = frozenset(
+    (Ops.STAGE, Ops.ALLOC, Ops.BARRIER, Ops.COPY, Ops.MBAR_INIT, Ops.WAIT, Ops.WAITG, Ops.MMA)
+)
+
+
+def _counted(root: UOp, fired: Fired) -> UOp:
+    """The graph that such a pass gives, once all of that is told."""
+    for u in toposort(root):
+        if u.op in _PLACED:
+            space = f"-{u.arg.addrspace.name}" if u.op is Ops.ALLOC else ""
+            fired.add(f"{u.op}{space}".lower())
+    return root
 
 
 def _asked(numerics: Numerics) -> bool:
@@ -118,7 +160,7 @@ def _asked(numerics: Numerics) -> bool:
 
 #: INDEXED -> LOOPS.  `rangeify` and `share` come before: Opts name the axes that those make.
 LOWERING: tuple[Pass, ...] = (
-    Pass("simplify", _plain(simplify), Stage.INDEXED, "values are smallest before axes are cut"),
+    Pass("simplify", _plain(_simplify), Stage.INDEXED, "values are smallest before axes are cut"),
     Pass("split", split, Stage.MAPPED, "digits and guards, once the choice is made"),
     Pass("turn", turn, Stage.MAPPED, "digits are known, tiles need registers"),
     Pass("scans", _plain(scans), Stage.MAPPED, "lanes are known; what is left, lanes reduce"),
@@ -157,7 +199,7 @@ def index_kernel(body: KernelBody, on: Target) -> UOp:
 
 
 def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics = USUAL) -> UOp:
-    """INDEXED -> LOOPS under opts and numerics.  trace collects (pass, graph after it).
+    """INDEXED -> LOOPS under opts and numerics.  trace collects what each pass leaves.
 
     Raises UsageError where opts names axes that root has not, TargetError where the kernel cannot
     write in place under them.
@@ -170,11 +212,12 @@ def lower(root: UOp, opts: Opts, trace: Trace | None = None, numerics: Numerics 
     for p in LOWERING if opts.plan is None else BY_PLAN:
         if not p.wanted(numerics):
             continue
-        root = p.run(root, opts)
+        fired = Fired()
+        root = p.run(root, opts, fired)
         if checked:
             check(root, p.gives, opts.gpu)
         if trace is not None:
-            trace.append((p.name, root))
+            trace.append(Passed(p.name, root, p.why, p.gives, fired.rules))
     return root
 
 
@@ -224,13 +267,13 @@ def compile(
             f"Set Opts.gpu={on.is_gpu}."
         )
     if opts is not None:
-        ranked: Iterable[Opts] = [opts]
+        ranked: Iterable[Guess] = [given(opts)]
         root = index(bodies, outs, opts.merge)
     else:
         facts = KernelFacts.of(bodies, outs)
         root = facts.root
         aim = choose_gpu.Aim(on, tf32=numerics.tf32)
-        guesses = choose_gpu.each(facts, aim) if on.is_gpu else choose_cpu.rank(facts)
+        guesses = choose_gpu.each(facts, aim) if on.is_gpu else choose_cpu.each(facts)
         ranked = chain(_searched(root, way), guesses)
     steps, partials = _first_that_fits(
         root, ranked, free + len(bodies), name, way, chosen=opts is None
@@ -284,7 +327,7 @@ def compile_kernel(
     root = index_kernel(body, on)
     slot = 1 + max(u.arg.slot for u in toposort(root) if u.op is Ops.BUFFER)
     if opts is not None:
-        steps, partials = _first_that_fits(root, [opts], slot, name, way, chosen=False)
+        steps, partials = _first_that_fits(root, [given(opts)], slot, name, way, chosen=False)
     else:
         pieces, partials = ([root], []) if on.is_gpu else _pieces(root, slot, way)
         steps = ()
@@ -311,7 +354,8 @@ def compile_segments(
     how, language, on = _where(target)
     way = _Way(how, language, on, numerics, _checked(None, name, how, on))
     kernel = segments(share(rangeify_kernel(body), given=True), count, own)
-    return _step(kernel.root, segment_opts(kernel, on.is_gpu), name, way), kernel
+    chosen = given(segment_opts(kernel, on.is_gpu), SEGMENTS, length=kernel.length)
+    return _step(kernel.root, chosen, name, way), kernel
 
 
 def _chosen(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...], list[UOp]]:
@@ -325,12 +369,44 @@ def _chosen(root: UOp, slot: int, name: str, way: _Way) -> tuple[tuple[Step, ...
         return _apart(root, slot, name, way)
 
 
-def _searched(root: UOp, way: _Way) -> list[Opts]:
+# ---- what decides here, in words
+SEGMENTS = Reason(
+    "passes.segments.segment_opts",
+    "one formula over several arrays: a block walks a chunk of {length} elements",
+)
+SEARCHED = Reason(
+    "search",
+    "measured fastest on this machine by uopc.search, and kept: {time_us:.2f} us, the automatic "
+    "choice {automatic_us:.2f} us",
+)
+IN_PLACE = Reason(
+    "passes.in_place.confined",
+    "the kernel writes in place what other blocks along this axis would read: it is a loop instead",
+)
+FIRST_HALF = Reason(
+    "passes.split_grid.split_grid",
+    "the first half of a reduction of axis {axis} over {parts} parts, which another kernel, or the "
+    "last block, folds",
+)
+DOES_NOT_FIT = Reason("pipeline._first_that_fits", "passed over: {error}")
+SPILLS = Reason(
+    "pipeline._first_that_fits",
+    "passed over: ptxas gives {kernel} {spilled} bytes of stack and spills{remarks}",
+)
+ALL_SPILL = Reason(
+    "pipeline._first_that_fits", "taken in spite of that: every other candidate spills as well"
+)
+
+
+def _searched(root: UOp, way: _Way) -> list[Guess]:
     """What `uopc.search` found to be fastest for a kernel, where it was searched for."""
     if not config.current().searched:
         return []
     winner = winners.stored(root, way.target, way.numerics)
-    return [] if winner is None else [winner.opts]
+    if winner is None:
+        return []
+    times = dict(time_us=winner.time_s * 1e6, automatic_us=winner.automatic_s * 1e6)
+    return [given(winner.opts, SEARCHED, **times)]
 
 
 @dataclass(frozen=True)
@@ -350,14 +426,15 @@ class Choice:
 
     def ranked(self) -> Iterator[Opts]:
         """The automatic candidates, the best guess first."""
-        return _candidates(KernelFacts.of_indexed(self.root, self.merge), self._way)
+        facts = KernelFacts.of_indexed(self.root, self.merge)
+        return (guess.opts for guess in _candidates(facts, self._way))
 
     def steps(self, opts: Opts) -> tuple[tuple[Step, ...], list[UOp]]:
         """Its steps under these Opts, and the BUFFERs between them.  No device is asked for.
 
         Raises UsageError or TargetError where they do not fit.
         """
-        return _steps(self.root, opts, self.slot, self.name, self._way)
+        return _steps(self.root, given(opts), self.slot, self.name, self._way)
 
     @property
     def _way(self) -> _Way:
@@ -420,28 +497,29 @@ def _pieces(root: UOp, slot: int, way: _Way) -> tuple[list[UOp], list[UOp]]:
 
 def _work(root: UOp, way: _Way) -> float:
     """What a kernel does under the Opts that are chosen for it; infinite where they do not fit."""
-    opts = next(iter(_candidates(KernelFacts.of_indexed(root), way)))
+    opts = next(iter(_candidates(KernelFacts.of_indexed(root), way))).opts
     try:
         return work(linearize(lower(root, opts, numerics=way.numerics)))
     except TargetError:
         return math.inf
 
 
-def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> Iterator[Opts]:
+def _candidates(facts: KernelFacts, way: _Way, split: bool = True) -> Iterator[Guess]:
     """Opts for a kernel whose axes are given; each as it is, then as it can write in place."""
     if not way.target.is_gpu:
-        yield from choose_cpu.rank(facts)
+        yield from choose_cpu.each(facts)
         return
-    seen: set[Opts] = set()
+    seen: set[Guess] = set()
     for may_split in (True, False) if split else (False,):
         aim = choose_gpu.Aim(way.target, split=may_split, tf32=way.numerics.tf32)
-        for opts in choose_gpu.each(facts, aim):
+        for guess in choose_gpu.each(facts, aim):
+            opts = guess.opts
             if opts.plan is not None:
                 if may_write_in_place(facts.root, opts):
-                    yield opts
+                    yield guess
                 continue
-            confined_ = confined(facts.root, opts)
-            for x in (opts, confined_) if may_split is split else (confined_,):
+            confined_ = guess.but(confined(facts.root, opts), IN_PLACE)
+            for x in (guess, confined_) if may_split is split else (confined_,):
                 if x not in seen:
                     seen.add(x)
                     yield x
@@ -479,7 +557,7 @@ def _where(target: str | Target | None) -> tuple[str, str, Target]:
 
 def _first_that_fits(
     root: UOp,
-    ranked: Iterable[Opts],
+    ranked: Iterable[Guess],
     slot: int,
     name: str,
     way: _Way,
@@ -488,21 +566,36 @@ def _first_that_fits(
     """Steps of the first candidate that needs no stack; of the first one at all where none does."""
     first: tuple[tuple[Step, ...], list[UOp]] | None = None
     refused: TargetError | UsageError | None = None
-    for opts in ranked:
+    passed_over: list[Because] = []
+    for guess in ranked:
         try:
-            made = _steps(root, opts, slot, name, way)
+            made = _steps(root, guess.adding(*passed_over), slot, name, way)
         except (TargetError, UsageError) as error:
             refused = error
             if not chosen:
                 raise
+            passed_over.append(kind(str(guess.opts), DOES_NOT_FIT, error=str(error)))
             continue
         first = first or made
-        if not chosen or way.language != "cuda" or not any(_spills(s) for s in made[0]):
+        judged = made[0] if chosen and way.language == "cuda" else ()
+        spilling = next(filter(_spills, judged), None)
+        if spilling is None:
             return made
+        passed_over.append(_spilled(guess, spilling))
     if first is None:
         assert refused is not None
         raise refused
-    return first
+    in_spite = (*passed_over, kind("all candidates", ALL_SPILL))
+    return tuple(with_fields(s, why=(*in_spite, *s.why)) for s in first[0]), first[1]
+
+
+def _spilled(guess: Guess, step: Step) -> Because:
+    """Why a candidate is passed over."""
+    r = step.cubin.resources
+    spilled = max(r.stack_bytes, r.spill_store_bytes, r.spill_load_bytes)
+    remarks = "".join(f"; {remark}" for remark in r.remarks)
+    figures = dict(kernel=step.source.name, spilled=spilled, remarks=remarks)
+    return kind(str(guess.opts), SPILLS, **figures)
 
 
 def _spills(step: Step) -> bool:
@@ -511,12 +604,13 @@ def _spills(step: Step) -> bool:
 
 
 def _steps(
-    root: UOp, opts: Opts, slot: int, name: str, way: _Way
+    root: UOp, guess: Guess, slot: int, name: str, way: _Way
 ) -> tuple[tuple[Step, ...], list[UOp]]:
     """One step, or one per half of a reduction split over the grid; three of a scan.  What a
     product reads in panels, or in memory of its own, is written by steps before it."""
     steps: list[Step] = []
     partials: list[UOp] = []
+    opts = guess.opts
     opts.check(len(axes_of(root)), reduced_axes(root))  # the halves have axes of their own
     if opts.pack:
         firsts, root, partials = pack(root, opts, slot)
@@ -527,24 +621,27 @@ def _steps(
         for first in map(lanes_filled, firsts):
             steps.append(_step(first, _second_half(first, way), f"{name}_part{len(steps)}", way))
         opts = with_fields(opts, plan=with_fields(opts.plan, written=(), major=()))
-    while (axis := split_axis(root, opts)) is not None:
+        guess = Guess(opts, guess.why)
+    while (axis := split_axis(root, guess.opts)) is not None:
         if axis in scanned_axes(root):
-            three = split_scan(root, opts, axis, slot + len(partials))
+            three = split_scan(root, guess.opts, axis, slot + len(partials))
             partials += three.buffers
             for first in three.firsts:
                 mine = _second_half(first, way)
                 steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
             root = three.rest
-            opts = _second_half(root, way)
+            guess = _second_half(root, way)
             continue
-        first, mine, root, made = split_grid(root, opts, slot + len(partials))
+        parts = dict(guess.opts.blocks)[axis]
+        first, halved, root, made = split_grid(root, guess.opts, slot + len(partials))
+        half = guess.part(halved, kind("first half", FIRST_HALF, axis=axis, parts=parts))
         partials += made
-        if (folding := folding_opts(first, mine, root)) is not None:
-            step, tickets = _folded(first, mine, root, folding, slot + len(partials), name, way)
+        if (folding := folding_opts(first, halved, root)) is not None:
+            step, tickets = _folded(first, half, root, folding, slot + len(partials), name, way)
             return (*steps, step), [*partials, tickets]
-        steps.append(_step(first, mine, f"{name}_part{len(steps)}", way))
-        opts = _second_half(root, way)
-    step = _step(root, opts, name, way)
+        steps.append(_step(first, half, f"{name}_part{len(steps)}", way))
+        guess = _second_half(root, way)
+    step = _step(root, guess, name, way)
     return (*steps, step), [*partials, *_added(root, step.sink)]
 
 
@@ -556,41 +653,46 @@ def _added(root: UOp, sink: UOp) -> list[UOp]:
 
 
 def _folded(
-    first: UOp, opts: Opts, second: UOp, folding: Opts, slot: int, name: str, way: _Way
+    first: UOp, half: Guess, second: UOp, folding: Opts, slot: int, name: str, way: _Way
 ) -> tuple[Step, UOp]:
     """(both halves of a split reduction as one step, the memory that it counts blocks in)."""
-    trace: Trace = [("index", first)]
-    sink = lower(first, opts, trace, way.numerics)
-    trace.append(("index of the fold", second))
+    trace: Trace = [_indexed("index", first)]
+    sink = lower(first, half.opts, trace, way.numerics)
+    trace.append(_indexed("index of the fold", second))
     fold = lower(second, folding, trace, way.numerics)
     sink, tickets = with_last_block(sink, fold, slot)
-    trace.append(("last_block", sink))
-    return _rendered(sink, opts, trace, name, way), tickets
+    why = "the last block of each group folds what all of them have left"
+    trace.append(Passed("last_block", sink, why, Stage.LOOPS))
+    return _rendered(sink, half, trace, name, way), tickets
 
 
-def _second_half(root: UOp, way: _Way) -> Opts:
+def _second_half(root: UOp, way: _Way) -> Guess:
     """Opts for what folds the parts, or goes on from them: the first that can write in place, if it
     does, and needs no stack."""
     ranked = [*_candidates(KernelFacts.of_indexed(root), way, split=False)]
-    fit = [o for o in ranked if may_write_in_place(root, o)] or ranked
+    fit = [x for x in ranked if may_write_in_place(root, x.opts)] or ranked
     if way.language != "cuda":
         return fit[0]
-    return next((o for o in fit if not _spills(_step(root, o, "half", way))), fit[0])
+    return next((x for x in fit if not _spills(_step(root, x, "half", way))), fit[0])
 
 
-def _step(root: UOp, opts: Opts, name: str, way: _Way) -> Step:
-    trace: Trace = [("index", root)]
-    return _rendered(lower(root, opts, trace, way.numerics), opts, trace, name, way)
+def _step(root: UOp, guess: Guess, name: str, way: _Way) -> Step:
+    trace: Trace = [_indexed("index", root)]
+    return _rendered(lower(root, guess.opts, trace, way.numerics), guess, trace, name, way)
 
 
-def _rendered(sink: UOp, opts: Opts, trace: Trace, name: str, way: _Way) -> Step:
+def _indexed(name: str, root: UOp) -> Passed:
+    return Passed(name, root, "the body over ranges, before its axes are cut", Stage.INDEXED)
+
+
+def _rendered(sink: UOp, guess: Guess, trace: Trace, name: str, way: _Way) -> Step:
     if config.current().check_spec:
-        check(sink, Stage.LOOPS, opts.gpu)
+        check(sink, Stage.LOOPS, guess.opts.gpu)
     tree = linearize(sink)
     source = runs = render_for(tree, name, way.language, way.target, check=way.check)
     if (way.device, way.language) == ("emulated", "cuda"):
         runs = render_for(tree, name, "emulated", way.target, check=way.check)
-    return Step(sink, opts, tree, source, runs, tuple(trace))
+    return Step(sink, guess.opts, tree, source, runs, tuple(trace), guess.why)
 
 
 # ---- the kernel-level API: one stage at a time

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import dataclass
 from enum import Enum
 
 from rich.console import Console
 
 from uopc.errors import UsageError
+from uopc.inspect.explain import boundaries, passes
+from uopc.inspect.records import Boundary, PassReport
+from uopc.kernel import Passed
 from uopc.opts import Opts
-from uopc.pipeline import LOWERING, Kernel, Step, compile, finish
+from uopc.pipeline import Kernel, Step, compile, finish
 from uopc.printing import code, facts, heading, step_facts
 from uopc.render.c import render_c
 from uopc.render.cuda import render_cuda
@@ -18,18 +23,32 @@ from uopc.runtime.cuda import device_target, why_unusable
 from uopc.runtime.nvrtc import compile_ptx
 from uopc.target import Target
 from uopc.target import target as named_target
+from uopc.tensor.engine import schedule_of
+from uopc.tensor.prepare import steps_for
 from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import Ops
 from uopc.uop.spec import check
 from uopc.uop.stages import GPU_OPS, GPU_RANGES, Stage
-from uopc.uop.text import show as graph_text
-from uopc.userfile import Subject, kernel_name, load
+from uopc.userfile import Lazy, Subject, kernel_name, load
 
 DEFAULT_ARCH = "sm_80"
 EXAMPLE = '{"local": {"0": 8, "1": 16}, "upcast": {"0": 2}}'
 BY_HAND = "as written"
-_WHY = {BY_HAND: "loop IR", "index": "the body over ranges, before any choice"}
-_WHY |= {p.name: p.why for p in LOWERING}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What FILE:NAME is: its launches in order, and what stands between them.
+
+    boundaries, moved_bytes and least_bytes are of tensors, of which a schedule makes kernels: why
+    values are stored, bytes that all of its kernels read and write, and the fewest that could do.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    boundaries: tuple[Boundary, ...] = ()
+    moved_bytes: int = 0
+    least_bytes: int = 0
 
 
 class View(Enum):
@@ -49,20 +68,65 @@ def show(out: Console, what: str, target: str | None, opts: str | None, view: Vi
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
     name, subject = load(what)
-    steps = steps_of(name, subject, target, opts)
+    shown = subject_steps(name, subject, target, opts)
+    steps = shown.steps
     for n, step in enumerate(steps):
         if len(steps) > 1:
             heading(out, f"launch {n + 1} of {len(steps)}")
-        _print(out, step, view, emulated=target == "emulated")
+        _print(out, step, view, target == "emulated", takes_opts=not shown.boundaries)
         if n + 1 < len(steps):
             out.print()
+    if shown.boundaries:
+        out.print()
+        print_boundaries(out, shown)
     return 0
+
+
+def print_boundaries(out: Console, shown: Shown) -> None:
+    """Why kernels end where they do: what each leaves in memory, what is computed again, what was
+    kept apart."""
+    heading(out, f"{shown.moved_bytes} bytes moved, {shown.least_bytes} at least")
+    where = [f"launch {b.kernel + 1}" if b.kernel >= 0 else "overall" for b in shown.boundaries]
+    said = list(zip(where, (b.text for b in shown.boundaries), strict=True))
+    facts(out, said)
+
+
+def subject_steps(
+    name: str, subject: Subject, target: str | None = None, opts: str | None = None
+) -> Shown:
+    """What `uopc.userfile.load` gave, compiled: its launches, and for tensors the boundaries.
+
+    target: None for this machine's GPU, or sm_80 where there is none.  opts: JSON text.
+
+    Raises UsageError for what the caller can change.
+    """
+    if not isinstance(subject, Lazy):
+        return Shown(name, steps_of(name, subject, target, opts))
+    if opts is not None:
+        raise UsageError(
+            f"{name} is tensors, of which a schedule makes kernels: --opts cannot say which of "
+            "them it is for. Show the body of one kernel."
+        )
+    target = _target(target)
+    plan = schedule_of(*subject.tensors, on=_named(target))
+    counts: Counter[str] = Counter()
+    steps: list[Step] = []
+    last: list[int] = []
+    for launch in plan.launches:
+        counts[launch.name] += 1
+        again = f"_{counts[launch.name]}" if counts[launch.name] > 1 else ""
+        steps += steps_for(launch, target, launch.name + again)
+        last.append(len(steps) - 1)
+    found = boundaries(plan, last)
+    return Shown(name, tuple(steps), found, plan.moved_bytes, plan.least_bytes)
 
 
 def steps_of(
     name: str, subject: Subject, target: str | None = None, opts: str | None = None
 ) -> tuple[Step, ...]:
-    """The launches of a kernel; one of loop IR has one."""
+    """The launches of a kernel, or of tensors; one of loop IR has one.  As `subject_steps`."""
+    if isinstance(subject, Lazy):
+        return subject_steps(name, subject, target, opts).steps
     if isinstance(subject, Kernel):
         if target is not None or opts is not None:
             given = "--opts" if target is None else "--target"
@@ -71,8 +135,7 @@ def steps_of(
                 f"Show its body instead."
             )
         return subject.steps
-    if target is None:
-        target = DEFAULT_ARCH if why_unusable() else "cuda"
+    target = _target(target)
     on = _named(target)
     name = kernel_name(name)
     if isinstance(subject, UOp):
@@ -103,6 +166,11 @@ def parse_opts(text: str, gpu: bool) -> Opts:
         raise UsageError(f"--opts {text!r}: {error}. Write them like {EXAMPLE}.") from None
 
 
+def _target(asked: str | None) -> str:
+    """What is asked for, else this machine's GPU, else an arch that shows what GPUs do."""
+    return asked or (DEFAULT_ARCH if why_unusable() else "cuda")
+
+
 def _named(target: str) -> Target:
     if target == "cuda":
         return device_target()
@@ -120,14 +188,15 @@ def _written_by_hand(name: str, sink: UOp, on: Target) -> Step:
     program = finish(sink)
     source = render_cuda(program, name, on) if on.is_gpu else render_c(program, name)
     opts = Opts(gpu=on.is_gpu)
-    return Step(sink, opts, program, source, runs=source, trace=((BY_HAND, sink),))
+    written = Passed(BY_HAND, sink, "loop IR", Stage.LOOPS)
+    return Step(sink, opts, program, source, runs=source, trace=(written,))
 
 
 def _is_gpus(u: UOp) -> bool:
     return u.op in GPU_OPS or (u.op is Ops.RANGE and u.arg.kind in GPU_RANGES)
 
 
-def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
+def _print(out: Console, step: Step, view: View, emulated: bool, takes_opts: bool) -> None:
     on, name = step.source.target, step.source.name
     if view in (View.PTX, View.SASS):
         if not on.is_gpu:
@@ -136,18 +205,30 @@ def _print(out: Console, step: Step, view: View, emulated: bool) -> None:
         code(out, text, view.value)
         return
     if view is View.STEPS:
-        for stage, graph in step.trace:
-            heading(out, f"{stage}: {_WHY.get(stage, 'a pass')}")
-            out.out(graph_text(graph), highlight=False)
+        if step.decisions:
+            heading(out, "choices, each with its reason and the rule that made it")
+            facts(out, [(d.field, f"{d.value}: {d.why} [{d.rule}]") for d in step.decisions])
             out.print()
+        for passed in passes(step):
+            _print_pass(out, passed)
     text, language = _text(step, emulated)
     code(out, text, language)
     out.print()
-    if step.trace[0][0] == BY_HAND:
+    if step.trace[0].name == BY_HAND:
         facts(out, step_facts(step))
         return
     facts(out, [*step_facts(step), ("choice", str(step.opts))])
-    out.print(f"--opts '{step.opts.to_json()}'", soft_wrap=True)  # in one piece, to be copied
+    if takes_opts:
+        out.print(f"--opts '{step.opts.to_json()}'", soft_wrap=True)  # in one piece, to be copied
+
+
+def _print_pass(out: Console, passed: PassReport) -> None:
+    """Its name and reason, the rules that fired in it, and the graph where it has changed that."""
+    heading(out, f"{passed.name}: {passed.why}")
+    if passed.rules:
+        facts(out, [("fired", ", ".join(f"{rule} x{n}" for rule, n in passed.rules))])
+    out.out(passed.text if passed.changed else "(as before)", highlight=False)
+    out.print()
 
 
 def _text(step: Step, emulated: bool) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -21,12 +22,25 @@ from uopc.dtype import dtypes
 from uopc.errors import UopcError, UsageError
 from uopc.pipeline import Kernel
 from uopc.render.base import check_name
+from uopc.tensor import Tensor
+from uopc.tensor.engine import is_lazy
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
 
-#: a compiled kernel, hand-written loop IR (a SINK), or shaped bodies
-Subject: TypeAlias = Kernel | UOp | tuple[UOp, ...]
-KINDS = "a shaped body, a list of them, a SINK, a Kernel, or a function without arguments of one"
+
+@dataclass(frozen=True)
+class Lazy:
+    """Tensors that are not computed yet: a schedule makes kernels of them."""
+
+    tensors: tuple[Tensor, ...]
+
+
+#: a compiled kernel, hand-written loop IR (a SINK), shaped bodies, or lazy tensors
+Subject: TypeAlias = Kernel | UOp | tuple[UOp, ...] | Lazy
+KINDS = (
+    "a shaped body, a lazy Tensor, a list of either, a SINK, a Kernel, or a function without "
+    "arguments of one"
+)
 
 
 def load(what: str) -> tuple[str, Subject]:
@@ -66,7 +80,13 @@ def load_with_arrays(what: str) -> tuple[str, Subject, tuple[Any, ...] | None]:
             value, arrays = value
         elif _is_function(arrays):
             arrays = _called(path, beside, arrays)
-        return name, _subject(value, where), _arrays(arrays, beside)
+        subject = _subject(value, where)
+        if isinstance(subject, Lazy) and arrays is not None:
+            raise UsageError(
+                f"{where} is tensors, which have their memory; there are arrays beside it "
+                f"({beside}, or what follows it). Leave them out."
+            )
+        return name, subject, _arrays(arrays, beside)
 
 
 def kernel_name(name: str) -> str:
@@ -139,7 +159,7 @@ def _has_arrays(value: Any) -> bool:
         return False
     arrays = value[1]
     if isinstance(arrays, list | tuple):
-        return not any(isinstance(a, UOp) for a in arrays)
+        return not any(isinstance(a, UOp | Tensor) for a in arrays)
     return isinstance(arrays, np.ndarray)
 
 
@@ -161,6 +181,8 @@ def _subject(value: Any, where: str) -> Subject:
         return value
     several = isinstance(value, list | tuple)
     bodies = tuple(value) if several else (value,)
+    if bodies and all(isinstance(x, Tensor) for x in bodies):
+        return _lazy(bodies, where)
     if bodies and all(isinstance(body, UOp) for body in bodies):
         for body in bodies:
             if body.dtype is dtypes.void:
@@ -175,8 +197,19 @@ def _subject(value: Any, where: str) -> Subject:
     raise UsageError(f"{where} is no kernel but {kind}. show takes {KINDS}.")
 
 
+def _lazy(tensors: tuple[Tensor, ...], where: str) -> Lazy:
+    """Raises UsageError where nothing is left to compute."""
+    if not any(is_lazy(t) for t in tensors):
+        whose = "its elements are" if len(tensors) == 1 else "their elements are all"
+        raise UsageError(
+            f"{where}: {whose} in memory already, no kernel is left to show. Let it be a function "
+            "that returns what is not computed yet."
+        )
+    return Lazy(tensors)
+
+
 def _is_function(value: Any) -> bool:
-    return callable(value) and not isinstance(value, Kernel | UOp | type)
+    return callable(value) and not isinstance(value, Kernel | UOp | Tensor | type)
 
 
 def _required(function: Any) -> list[str]:

@@ -9,6 +9,7 @@ from tests.helpers import assert_same
 from tests.kernels import param
 from tests.passes.test_products import product, times, whole_numbers
 from uopc.choose import products as chosen
+from uopc.decision import Guess
 from uopc.dtype import DType, dtypes
 from uopc.opts import Opts
 from uopc.pipeline import choices
@@ -122,7 +123,7 @@ def test_every_plan_that_is_offered_can_be_built(body: UOp, target: str) -> None
 def test_a_plan_that_cannot_be_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a choice overlooks, another one is taken."""
     unfit = Opts(gpu=True, plan=Plan("mma.m16n8k16.f16", 64, 64, 32, 2, 2))
-    monkeypatch.setattr("uopc.choose.gpu.products", lambda facts, aim: [unfit])
+    monkeypatch.setattr("uopc.choose.gpu.products", lambda facts, aim: [Guess(unfit)])
     body = product(20, 30, 40, dtypes.bf16)
     kernel = uopc.compile(body, target="emulated")
     arrays = whole_numbers(body)

@@ -67,7 +67,7 @@ def run_all(body: UOp, arrays: dict[int, Array], opts: Opts) -> None:
     root = indexed(body)
     lower(root, opts, trace)
     loops = False
-    for name, graph in [("index", root), *trace]:
+    for name, graph in [("index", root), *((p.name, p.graph) for p in trace)]:
         loops = loops or name == "effects"
         got = run(graph, arrays, Stage.LOOPS if loops else Stage.MAPPED)[OUT]
         assert_same(got, want)
@@ -88,7 +88,7 @@ def test_what_lanes_exchange() -> None:
     opts = Opts(gpu=True, local={1: 256}, vector={1: 4}, upcast={1: 8}, lanes=(1, 0))
     trace: Trace = []
     lower(indexed(param(0, 4, 8192).scan(Ops.ADD)), opts, trace)
-    graphs = dict(trace)
+    graphs = {p.name: p.graph for p in trace}
     left = [u for u in toposort(graphs["scans"]) if u.op is Ops.SCAN]
     assert left and all(r.arg.kind is AxisType.UPCAST for u in left for r in u.src[2:])
     loops = toposort(graphs["effects"])
@@ -100,7 +100,7 @@ def test_what_lanes_exchange() -> None:
 def test_a_loop_carries_one_accumulator() -> None:
     trace: Trace = []
     lower(indexed(param(0, 4, 1000).scan(Ops.ADD)), Opts(), trace)
-    allocs = [u for u in toposort(trace[-1][1]) if u.op is Ops.ALLOC]
+    allocs = [u for u in toposort(trace[-1].graph) if u.op is Ops.ALLOC]
     assert [u.arg.shape for u in allocs] == [(1,)]
 
 

@@ -49,7 +49,7 @@ RINGS = ("fma, a ring", "mma, a ring", "mma, roles", "wgmma, a ring", "wgmma, ro
 
 def engines(kernel: uopc.Kernel) -> dict[str, Engine | None]:
     """How the tiles of the product, the last step, are brought."""
-    mapped = dict(kernel.steps[-1].trace)["tile_product"]
+    mapped = kernel.steps[-1].after("tile_product")
     return {u.arg.name: u.arg.engine for u in toposort(mapped) if u.op is Ops.STAGE}
 
 

@@ -82,10 +82,15 @@ def assert_adds_up(plan: Schedule) -> None:
             for o in launch.body.outputs
             for size in (launch.sizes if len(launch.places) > 1 else [prod(o.value.shape)])
         )
+        assert launch.writes == sum(x.written for x in launch.stored)
         stored = [why for why in launch.why if " is not in place: " not in why]
         assert len(stored) == len(launch.body.outputs) * len(launch.places)
         assert all(why.split(": ", 1)[1] for why in launch.why)
     assert plan.moved_bytes >= plan.least_bytes
+    for n, launch in enumerate(plan.launches):
+        mine = sum(size for k in plan.launches for x in k.stored for m, size in x.read if m == n)
+        assert mine <= launch.reads
+        assert all(m > n for x in launch.stored for m, _ in x.read), "read before it is there"
 
 
 # ---- long graphs

@@ -13,12 +13,39 @@ from dataclasses import dataclass
 
 from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most
 from uopc.choose.sizes import Aim, Sizes, order
-from uopc.opts import Opts
+from uopc.decision import Guess, Reason
+from uopc.opts import BY_AXIS
 
 MOST_BLOCKS = 8  # of a cluster: what every GPU with clusters takes
 LONG = 8192  # elements of a row up to which one block is as good
 SMALL_BLOCKS = 16384  # elements of a row up to which blocks of 256 threads are enough
 FEWEST_THREADS = 128
+
+# ---- what decides, in words
+SPREAD = Reason(
+    "choose.clusters.over_a_cluster",
+    "a row of {n} elements is walked more than once: {blocks} blocks of a cluster hold it in "
+    "registers, {threads} threads with up to {each} elements each",
+)
+THREADS = Reason(
+    "choose.clusters._blocks",
+    "blocks of {threads} threads, {per_sm} at once on an SM: one stores while another one loads",
+)
+HOLDS = Reason(
+    "choose.clusters.over_a_cluster",
+    "{blocks} blocks of {threads} threads with vectors of {v} hold a row of {n} so",
+)
+WIDE = Reason(
+    "choose.facts.KernelFacts.vector",
+    "every access contiguous along axis {axis} begins at a multiple of {v} elements",
+)
+AT_ONCE = Reason(
+    "choose.clusters._blocks", "an SM is to hold so many blocks, which leaves registers enough"
+)
+LATE = Reason(
+    "choose.clusters.over_a_cluster",
+    "{streams} loads along the row: issued early, weights would take the registers of the row",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +61,7 @@ class _Block:
         return pow2_at_least(-(-n // (self.threads * self.elements)))
 
 
-def over_a_cluster(facts: KernelFacts, aim: Aim, axis: int) -> Opts | None:
+def over_a_cluster(facts: KernelFacts, aim: Aim, axis: int) -> Guess | None:
     """Opts for long rows that are walked more than once; None where other mappings do better."""
     n = facts.sizes[axis]
     if not aim.target.has_clusters or not facts.held(axis) or n < LONG:
@@ -54,7 +81,17 @@ def over_a_cluster(facts: KernelFacts, aim: Aim, axis: int) -> Opts | None:
     s.upcast[axis] = -(-n // (blocks * block.threads * v))
     spread = {axis: blocks} if blocks > 1 else {}
     early, lanes = facts.streams(axis) <= 1, order(facts, axis)
-    return s.opts(lanes, blocks_per_sm=block.per_sm, early=early, cluster=spread)
+    holds = dict(n=n, blocks=blocks, threads=block.threads, v=v, axis=axis, each=block.elements)
+    for name, reason in _REASONS.items():
+        a = axis if name in BY_AXIS else None
+        s.because(name, reason, a, **holds, per_sm=block.per_sm, streams=facts.streams(axis))
+    return s.guess(lanes, blocks_per_sm=block.per_sm, early=early, cluster=spread)
+
+
+_REASONS = {
+    **{"local": THREADS, "vector": WIDE, "upcast": HOLDS, "cluster": SPREAD},
+    **{"blocks_per_sm": AT_ONCE, "early": LATE},
+}
 
 
 def _blocks(facts: KernelFacts, aim: Aim, axis: int) -> list[_Block]:

@@ -60,13 +60,24 @@ class Digits:
         return math.prod(self.local)
 
 
+#: the walls of an Estimate, in words
+WALLS = (
+    "the instructions that an SM issues",
+    "its accesses of memory, one after the other",
+    "bytes from L2",
+    "bytes from memory",
+    "the latency of one thread's chain",
+)
+
+
 @dataclass
 class Estimate:
     """What a choice costs: cycles is inf where it cannot be built, for the reason `why`.
 
     at_once: blocks that an SM holds and has.  Of one thread: latency, instructions it issues, turns
     of the pipe to memory.  Of a block: bytes fetched, and those of them that it has fetched before.
-    code: instructions of text.
+    code: instructions of text.  walls: cycles by what bounds the busiest SM, and the chain of its
+    blocks.
     """
 
     cycles: float = math.inf
@@ -80,6 +91,12 @@ class Estimate:
     again: float = 0.0
     code: float = 0.0
     why: str = ""
+    walls: tuple[float, ...] = ()
+
+    @property
+    def bound(self) -> str:
+        """The highest wall."""
+        return max(zip(self.walls, WALLS, strict=True))[1] if self.walls else self.why
 
 
 class Model:
@@ -166,14 +183,16 @@ class _Thread:
         e.at_once = min(mine, held)
         walked = (e.fetched - e.again) * e.at_once * on.sms  # until a block comes back to its bytes
         far = mine * e.again if walked > L2_SIZE else 0.0
-        throughput = max(
+        walls = (
             mine * warps * e.issue / min(4, warps * e.at_once),
             mine * warps * e.pipe,
             mine * e.fetched / L2_BYTES,
             (self.model.from_memory / on.sms + far) / DRAM_BYTES,
         )
+        throughput = max(walls)
         alone = e.latency + e.issue + TURN * e.pipe + FETCH * e.code
         chain = (START + alone) * -(-mine // held)
+        e.walls = (*walls, chain)
         e.cycles = max(throughput, chain) + OVERLAP * min(throughput, chain)
         if any(n > 1 and n * self._inner(a) != d.sizes[a] for a, n in enumerate(d.blocks)):
             e.cycles *= RAGGED

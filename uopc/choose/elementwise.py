@@ -21,7 +21,7 @@ from uopc.choose.facts import (
     worth_a_tile,
 )
 from uopc.choose.sizes import Aim, Sizes, contiguous_axis, order
-from uopc.opts import Opts
+from uopc.decision import Guess, Reason
 from uopc.symbolic import index as ix
 from uopc.uop.node import UOp, toposort
 from uopc.uop.ops import TRANSCENDENTAL, Ops
@@ -49,22 +49,63 @@ SKEWED_THREADS = 128
 #: elements of a vector that is made of two aligned ones
 WIDEST_SHIFTED = 8
 
+# ---- what decides, in words
+FOLLOWS = Reason(
+    "choose.sizes.contiguous_axis",
+    "more bytes are contiguous along axis {axis} than along any other output axis: neighbouring "
+    "threads walk it",
+)
+WIDE = Reason(
+    "choose.elementwise._vector",
+    "every large access along axis {axis} begins at a multiple of {n} elements, or a constant away "
+    "from one: {n} of them are one access of at most {bytes} bytes",
+)
+DEAR = Reason(
+    "choose.elementwise._thread",
+    "a function of each element is dear: {n} elements an access, half of a wide one, and up to "
+    "{copies} accesses a thread",
+)
+FOLDED = Reason(
+    "choose.elementwise._thread",
+    "axis {axis} is folded and the place of an element dear: {n} elements an access, and up to "
+    "{copies} accesses a thread",
+)
+SINGLE = Reason("choose.elementwise.elementwise", "the plain candidate: elements one by one")
+FEWER = Reason(
+    "choose.elementwise._with",
+    "{total} elements are few: accesses of {asked} elements would leave fewer than {blocks} blocks",
+)
+ALONG = Reason(
+    "choose.elementwise._with",
+    "axis {axis} has {size} elements, {lanes} accesses: in blocks of up to {threads} threads so "
+    "many lanes waste least",
+)
+ACROSS = Reason(
+    "choose.elementwise._with",
+    "{taken} threads along axis {x} leave room in blocks of {threads}: the others walk axis {axis}",
+)
+COPIES = Reason(
+    "choose.elementwise._copies",
+    "up to {most} accesses of a thread fly together, as long as 8 times {blocks} blocks are left",
+)
 
-def elementwise(facts: KernelFacts, aim: Aim) -> list[Opts]:
+
+def elementwise(facts: KernelFacts, aim: Aim) -> list[Guess]:
     x = contiguous_axis(facts, facts.outputs)
     best = _with(facts, aim, x, _thread(facts, aim, x))
-    plain = _with(facts, aim, x, _Thread(1, aim.max_threads, _copies_of_one(facts, x)))
+    plain = _with(facts, aim, x, _Thread(1, aim.max_threads, _copies_of_one(facts, x), SINGLE))
     ways = (_turned(facts, aim), _skewed(facts, aim, x), best, plain)
     return list(dict.fromkeys(o for o in ways if o is not None))
 
 
 @dataclass(frozen=True)
 class _Thread:
-    """Elements of one access, threads of a block, accesses of a thread."""
+    """Elements of one access, threads of a block, accesses of a thread; why it is so."""
 
     vector: int
     threads: int
     copies: int
+    why: Reason
 
 
 def _thread(facts: KernelFacts, aim: Aim, x: int) -> _Thread:
@@ -73,11 +114,11 @@ def _thread(facts: KernelFacts, aim: Aim, x: int) -> _Thread:
     vector = _vector(facts, x)
     if any(u.op in TRANSCENDENTAL for u in toposort(facts.root)) and vector > 1:
         threads, copies = (128, 2) if vector <= 4 else (256, 4)
-        return _Thread(vector // 2, min(aim.max_threads, threads), copies)
+        return _Thread(vector // 2, min(aim.max_threads, threads), copies, DEAR)
     if any(c is None for _, c in facts.strides(x)) and vector > 4:
-        return _Thread(4, min(aim.max_threads, 64), 4)
+        return _Thread(4, min(aim.max_threads, 64), 4, FOLDED)
     widest = max((a.itemsize for a in facts.along(x)), default=4)
-    return _Thread(vector, aim.max_threads, max(1, WIDEST_BYTES // (vector * widest)))
+    return _Thread(vector, aim.max_threads, max(1, WIDEST_BYTES // (vector * widest)), WIDE)
 
 
 def _copies_of_one(facts: KernelFacts, x: int) -> int:
@@ -85,7 +126,7 @@ def _copies_of_one(facts: KernelFacts, x: int) -> int:
     return min(MOST_COPIES, max(1, WIDEST_BYTES // facts.widest_item()))
 
 
-def _with(facts: KernelFacts, aim: Aim, x: int, thread: _Thread) -> Opts:
+def _with(facts: KernelFacts, aim: Aim, x: int, thread: _Thread) -> Guess:
     s, n, total = Sizes(facts), facts.sizes[x], math.prod(facts.sizes)
     threads, vector = thread.threads, thread.vector
     while threads > 64 and total < aim.blocks * threads * vector:
@@ -110,7 +151,25 @@ def _with(facts: KernelFacts, aim: Aim, x: int, thread: _Thread) -> Opts:
     s.local[x] *= max(1, WARP // s.threads)
     room = total // (aim.blocks * 8 * s.threads * vector)
     _copies(facts, s, (x, *others), min(room, thread.copies))
-    return s.opts(order(facts, x), blocks_per_sm=0)
+    _explain(aim, s, x, thread, threads)
+    return s.guess(order(facts, x), blocks_per_sm=0)
+
+
+def _explain(aim: Aim, s: Sizes, x: int, thread: _Thread, threads: int) -> None:
+    """Why digits are as `_with` has set them."""
+    sizes, n, blocks = s.facts.sizes, s.vector[x], aim.blocks
+    s.because("lanes", FOLLOWS, axis=x)
+    if n < thread.vector:
+        s.because("vector", FEWER, x, total=math.prod(sizes), asked=thread.vector, blocks=blocks)
+    else:
+        s.because("vector", thread.why, x, axis=x, n=n, bytes=WIDEST_BYTES, copies=thread.copies)
+    lanes, taken = -(-sizes[x] // n), s.local[x]
+    s.because("local", ALONG, x, axis=x, size=sizes[x], lanes=lanes, threads=threads)
+    for a in s.local:
+        if a != x:
+            s.because("local", ACROSS, a, axis=a, x=x, taken=taken, threads=threads)
+    for a in s.upcast:
+        s.because("upcast", COPIES, a, most=thread.copies, blocks=blocks)
 
 
 def _copies(facts: KernelFacts, s: Sizes, axes: tuple[int, ...], wanted: int) -> None:
@@ -147,7 +206,22 @@ def _vector(facts: KernelFacts, axis: int) -> int:
 
 
 # ---- rows that begin anywhere
-def _skewed(facts: KernelFacts, aim: Aim, x: int) -> Opts | None:
+STORED_WHOLE = Reason(
+    "choose.elementwise._skewed",
+    "what is stored along axis {axis} is aligned to {n} elements, some rows that are read are not",
+)
+SKEWED_LANES = Reason(
+    "choose.elementwise._skewed",
+    "a row is {lanes} vectors; {most} threads where it and the number of blocks allow so many",
+)
+ALIKE = Reason(
+    "choose.elementwise._skewed",
+    "after {copies} rows of axis {axis} the next one begins alike again, modulo {n} elements: a "
+    "thread has so many, and reads each its way",
+)
+
+
+def _skewed(facts: KernelFacts, aim: Aim, x: int) -> Guess | None:
     """Whole vectors of what is stored, from rows that begin anywhere; None where no rows are so.
 
     A thread has as many rows as there are until they are aligned alike again: each is read its way
@@ -177,10 +251,43 @@ def _skewed(facts: KernelFacts, aim: Aim, x: int) -> Opts | None:
     ):
         threads //= 2
     s.vector[x], s.local[x], s.upcast[y.arg.axis] = vector, threads, copies
-    return s.opts(order(facts, x))
+    s.because("lanes", FOLLOWS, axis=x)
+    s.because("vector", STORED_WHOLE, x, axis=x, n=vector)
+    s.because("local", SKEWED_LANES, x, threads=threads, lanes=lanes, most=SKEWED_THREADS)
+    s.because("upcast", ALIKE, y.arg.axis, axis=y.arg.axis, copies=copies, n=vector)
+    return s.guess(order(facts, x))
 
 
 # ---- tiles
+TURNED = Reason(
+    "choose.elementwise._turned",
+    "accesses of {bytes} bytes an element are contiguous along axis {y}, others along axis {x}: a "
+    "tile of {across} x {down} elements in shared memory turns them",
+)
+LANES_OF_A_LINE = Reason(
+    "choose.elementwise._sides",
+    "lanes walk whole lines on both sides of a tile: {across} along axis {x}, {down} along axis "
+    "{y}, {threads} threads a block",
+)
+SIDES = Reason(
+    "choose.elementwise._sides",
+    "{n} elements of axis {axis} at once on the kernel's side of the tile, the widest for which a "
+    "block has room and enough threads",
+)
+TILE = Reason(
+    "choose.elementwise._grow",
+    "a tile of {tile} elements along axis {axis}, {bytes} bytes in all: threads have enough loads "
+    "in flight",
+)
+LANES_TURN = Reason(
+    "choose.elementwise._pairs",
+    "threads follow axis {x} outside of the tile and axis {y} on its other side",
+)
+BLOCKS_STORE = Reason(
+    "choose.elementwise._Sides.guess", "blocks follow each other as what is stored does"
+)
+
+
 @dataclass(frozen=True)
 class _Pair:
     """Lanes along x, accesses along y turned; bytes that one element of all tiles has."""
@@ -207,7 +314,7 @@ def _pairs(facts: KernelFacts, x: int, y: int) -> list[_Pair]:
     return [other, follows] if 2 * other.tile_bytes < follows.tile_bytes else [follows, other]
 
 
-def _turned(facts: KernelFacts, aim: Aim) -> Opts | None:
+def _turned(facts: KernelFacts, aim: Aim) -> Guess | None:
     """The mapping with tiles; None where no large access asks for one."""
     x = contiguous_axis(facts, facts.outputs)
     worth = {
@@ -225,7 +332,7 @@ def _turned(facts: KernelFacts, aim: Aim) -> Opts | None:
         for n in range(_vector(facts, pair.y).bit_length())
         for line in (LONG_LINE_BYTES, LINE_BYTES)
     ]
-    return max(ways, key=_Sides.worth).opts(facts)
+    return max(ways, key=_Sides.worth).guess(facts)
 
 
 @dataclass(frozen=True)
@@ -275,7 +382,7 @@ class _Sides:
         wide = self.kernel[self.pair.x] * self.turned[self.pair.y]
         return self.bytes <= self.room, min(self.threads, ENOUGH_THREADS), wide
 
-    def opts(self, facts: KernelFacts) -> Opts:
+    def guess(self, facts: KernelFacts) -> Guess:
         s = Sizes(facts)
         s.vector, s.local = dict(self.kernel), dict(self.lanes)
         s.upcast = {a: n // (self.lanes[a] * self.kernel[a]) for a, n in self.tile.items()}
@@ -283,7 +390,22 @@ class _Sides:
         turn = {a: n for a, n in self.turned.items() if n > 1 or a == self.pair.y}
         rest = tuple(a for a in order(facts, self.pair.x) if a not in one)
         along = one[::-1] if self.pair.stored else one  # blocks follow the stores: 5% faster
-        return replace(s.opts((*one, *rest), turn=turn), grid=(*along, *rest))
+        self._explain(s)
+        chosen = s.guess((*one, *rest), turn=turn)
+        return replace(chosen, opts=replace(chosen.opts, grid=(*along, *rest)))
+
+    def _explain(self, s: Sizes) -> None:
+        x, y = self.pair.x, self.pair.y
+        across, down = self.tile[x], self.tile[y]
+        bytes_ = self.pair.tile_bytes
+        s.because("turn", TURNED, x=x, y=y, bytes=bytes_, across=across, down=down)
+        s.because("lanes", LANES_TURN, x=x, y=y)
+        s.because("grid", BLOCKS_STORE)
+        lanes = dict(across=self.lanes[x], down=self.lanes[y], threads=self.threads)
+        for a in (x, y):
+            s.because("local", LANES_OF_A_LINE, a, x=x, y=y, **lanes)
+            s.because("vector", SIDES, a, axis=a, n=self.kernel[a])
+            s.because("upcast", TILE, a, axis=a, tile=self.tile[a], bytes=self.bytes)
 
 
 def _sides(facts: KernelFacts, aim: Aim, pair: _Pair, vectors: dict[int, int], line: int) -> _Sides:

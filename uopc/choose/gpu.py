@@ -19,16 +19,31 @@ from uopc.choose.rows import rows
 from uopc.choose.scans import scans
 from uopc.choose.sizes import Aim as Aim
 from uopc.choose.spread import spread
+from uopc.decision import Guess, Reason, given, kind, opts_of
 from uopc.opts import Opts
+
+UNBOUND = Reason(
+    "choose.gpu.each",
+    "the candidate before, without its {blocks} blocks per SM: it may take all the registers that "
+    "it wants",
+)
+NO_AXES = Reason("choose.gpu._guesses", "one element: there is nothing to cut")
+SCANNED = Reason("choose.gpu._guesses", "axis {axis} is scanned")
+ELEMENTWISE = Reason("choose.gpu._guesses", "nothing is reduced or scanned")
+ROWS = Reason("choose.gpu._guesses", "axis {axis} alone is reduced, {n} elements, contiguous")
+COLUMNS = Reason("choose.gpu._guesses", "axis {axis} alone is reduced, {n} elements, strided")
+SPREAD = Reason(
+    "choose.gpu._guesses", "axes {walked} are reduced{reuses}: a model of costs spreads the work"
+)
 
 
 def rank(facts: KernelFacts, aim: Aim) -> list[Opts]:
     """Candidates, the best guess first; never empty."""
-    return list(dict.fromkeys(each(facts, aim)))
+    return opts_of(each(facts, aim))
 
 
-def each(facts: KernelFacts, aim: Aim) -> Iterator[Opts]:
-    """The same one by one: who takes a plan does not wait for the digits after it.
+def each(facts: KernelFacts, aim: Aim) -> Iterator[Guess]:
+    """The same one by one, with reasons: who takes a plan does not wait for the digits after it.
 
     One that asks for several blocks per SM is followed by itself without that: where it spills, the
     same mapping with all the registers it wants is better than the next one.
@@ -37,21 +52,29 @@ def each(facts: KernelFacts, aim: Aim) -> Iterator[Opts]:
         yield from products(facts, aim)
     for guess in _guesses(facts, aim):
         yield guess
-        if guess.blocks_per_sm > 1:
-            yield replace(guess, blocks_per_sm=0)
+        if (blocks := guess.opts.blocks_per_sm) > 1:
+            unbound = kind("without bounds", UNBOUND, blocks=blocks)
+            yield Guess(replace(guess.opts, blocks_per_sm=0), (*guess.why, unbound))
 
 
-def _guesses(facts: KernelFacts, aim: Aim) -> list[Opts]:
+def _guesses(facts: KernelFacts, aim: Aim) -> list[Guess]:
+    """Those of the shape of work that this is."""
     if not facts.axes:
-        return [Opts(gpu=True)]
+        return [given(Opts(gpu=True), NO_AXES)]
     if facts.scanned is not None:
-        return scans(facts, aim, facts.scanned)
+        said = kind("scans", SCANNED, axis=facts.scanned)
+        return [g.adding(said) for g in scans(facts, aim, facts.scanned)]
     if not facts.reduces:
-        return elementwise(facts, aim)
+        said = kind("elementwise", ELEMENTWISE)
+        return [g.adding(said) for g in elementwise(facts, aim)]
     walked = sorted({r.arg.axis for u in facts.reduces for r in u.src[1:]})
     if len(walked) == 1 and not facts.reuses():
         axis = walked[0]
-        if facts.contiguous(axis) or not facts.strides(axis):
-            return rows(facts, aim, axis)
-        return columns(facts, aim, axis)
-    return spread(facts, aim.target, aim.row_threads)
+        in_rows = facts.contiguous(axis) or not facts.strides(axis)
+        figures = dict(axis=axis, n=facts.sizes[axis])
+        said = kind("rows", ROWS, **figures) if in_rows else kind("columns", COLUMNS, **figures)
+        choose = rows if in_rows else columns
+        return [g.adding(said) for g in choose(facts, aim, axis)]
+    reuses = ", and a load serves several elements" if facts.reuses() else ""
+    said = kind("spread", SPREAD, walked=", ".join(map(str, walked)), reuses=reuses)
+    return [g.adding(said) for g in spread(facts, aim.target, aim.row_threads)]

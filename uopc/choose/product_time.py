@@ -9,6 +9,7 @@ of the peak of small tiles of FMA (`choose/products.py`) are guesses.  What matt
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from uopc.choose.product_facts import ProductFacts
 from uopc.plan import BULK, CP_ASYNC, FMA, NEIGHBOURS, Plan
@@ -38,8 +39,32 @@ BY_THREADS_PER_CLOCK = 16
 ALONE = 0.6  # of an SM's rate, what one block of several has while it is alone
 
 
+@dataclass(frozen=True)
+class Clocks:
+    """What the kernels of a plan take: in all; by what bounds a tile of k; the rounds of its blocks
+    and what memory moves, of which the longer one counts; the same for writing operands first."""
+
+    total: float
+    walls: tuple[tuple[float, str], ...]
+    rounds: float
+    memory: float
+    writing: float
+
+    @property
+    def bound(self) -> str:
+        """What the plan waits for most of its time."""
+        if self.memory > self.rounds:
+            return "what memory and L2 move"
+        return max(self.walls)[1]
+
+
 def clocks(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> float:
     """What the kernels of a plan take, without the launch.  efficiency: 0 for the engine's."""
+    return account(facts, plan, efficiency).total
+
+
+def account(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> Clocks:
+    """The same with what it is made of."""
     rate = PER_CLOCK[plan.atom == FMA, facts.itemsize] * (efficiency or EFFICIENCY[_engine(plan)])
     products = plan.block_m * plan.block_n * plan.block_k
     atoms = plan.block_m // 64 * (64 + plan.block_n) if plan.atom.startswith("wgmma") else 0
@@ -47,11 +72,15 @@ def clocks(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> float:
     if plan.atom.endswith(".registers"):  # the longer others multiply, the less of it shows
         own = OWN_READS_CLOCKS * (1 + plan.block_m / 128)
         waiting = max(waiting, own - products / rate / 8)
-    step = waiting * (plan.atom != FMA) + max(
-        products / rate,
-        facts.step_bytes(plan) / L2_BYTES_PER_CLOCK,
-        atoms * plan.block_k * facts.itemsize / SHARED_BYTES_PER_CLOCK,
+    walls = (
+        (products / rate, "multiplications"),
+        (facts.step_bytes(plan) / L2_BYTES_PER_CLOCK, "bytes that reach an SM from L2"),
+        (
+            atoms * plan.block_k * facts.itemsize / SHARED_BYTES_PER_CLOCK,
+            "bytes that tensor cores read from shared memory",
+        ),
     )
+    step = waiting * (plan.atom != FMA) + max(walls)[0]
     steps = -(-facts.steps(plan) // plan.splits)
     out = plan.block_m * plan.block_n * facts.result.itemsize / STORED_BYTES_PER_CLOCK
     each = steps * step + TILE_CLOCKS + out * _scattered(facts, plan)
@@ -65,7 +94,9 @@ def clocks(facts: ProductFacts, plan: Plan, efficiency: float = 0.0) -> float:
     memory = facts.bytes / MEMORY_BYTES_PER_CLOCK + max(0, again) / CACHED_BYTES_PER_CLOCK
     blocks = facts.tiles(plan) * plan.splits
     busy = _rounds(blocks, facts.target.sms, plan.blocks_per_sm) * each
-    return max(busy, memory) + START_CLOCKS + fold + _writing(facts, plan)
+    writing = _writing(facts, plan)
+    total = max(busy, memory) + START_CLOCKS + fold + writing
+    return Clocks(total, walls, busy, memory, writing)
 
 
 def clocks_by_threads(facts: ProductFacts) -> float:

@@ -13,8 +13,9 @@ from typing import Any
 
 from uopc.choose.facts import KernelFacts
 from uopc.choose.product_facts import TF32, ProductFacts
-from uopc.choose.product_time import clocks, clocks_by_threads
-from uopc.choose.sizes import Aim
+from uopc.choose.product_time import Clocks, account, clocks_by_threads
+from uopc.choose.sizes import ON_GPU, Aim, merged
+from uopc.decision import Because, Guess, Reason, because, kind
 from uopc.errors import UsageError
 from uopc.layouts import ATOMS, K_MAJOR, MN_MAJOR
 from uopc.opts import Opts
@@ -36,6 +37,28 @@ MOST_IN_FLIGHT, MOST_TOGETHER = 16, 5
 SPLITS = (2, 4, 8)
 LEAST_STEPS = 4  # of a part
 SMALL_TILE = 64 * 64  # up to here two lines of k at a time are worth a try
+
+# ---- what decides, in words
+RANKED = Reason(
+    "choose.products.products",
+    "batches x m x n x k = {sizes}, plan {rank} of {count}: about {clocks:.0f} clocks, bound by "
+    "{bound}; {other}; threads with digits of their own would take about {threads:.0f}",
+)
+TILE = Reason(
+    "choose.products.products",
+    "{tiles} tiles of {block_m} x {block_n} on {sms} SMs, each in {steps} steps of {block_k}; "
+    "{depth} steps of {step_bytes} bytes are in shared memory at once",
+)
+ENGINE = Reason("choose.products.plans", "{atom} multiplies {kind}, {copy} brings operands")
+WRITTEN = Reason(
+    "choose.products.plans",
+    "operand {names} does not lie as {copy} can bring it: a kernel before writes it so, about "
+    "{writing:.0f} clocks",
+)
+SHARED_SUM = Reason(
+    "choose.products._rings",
+    "{tiles} tiles leave SMs idle: {splits} blocks share the sum of each, and the last one adds up",
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +105,7 @@ THREAD_TILES = (
 )
 
 
-def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
+def products(facts: KernelFacts, aim: Aim) -> list[Guess]:
     """Opts with a plan, the best guess first; none where the kernel is no product, or small, or
     where tiles would be all but empty."""
     try:
@@ -93,10 +116,57 @@ def products(facts: KernelFacts, aim: Aim) -> list[Opts]:
     least = {FMA: LEAST_BY_FMA, TF32: LEAST_BY_TF32}.get(p.kind, LEAST_BY_TENSOR_CORES)
     if math.prod(product.sizes) < least:
         return []
-    timed = sorted((clocks(p, c.plan, c.efficiency), n, c.plan) for n, c in enumerate(plans(p)))
-    if not timed or timed[0][0] > MOST_TIMES_THREADS * clocks_by_threads(p):
+    timed = [(account(p, c.plan, c.efficiency), c.plan) for c in plans(p)]
+    timed.sort(key=lambda x: x[0].total)
+    threads = clocks_by_threads(p)
+    if not timed or timed[0][0].total > MOST_TIMES_THREADS * threads:
         return []  # many tiny products, say, each in a tile that it hardly fills
-    return [Opts(gpu=True, merge=facts.merge, plan=plan) for _, _, plan in timed[:MOST]]
+    return [
+        Guess(
+            Opts(gpu=True, merge=facts.merge, plan=plan),
+            (
+                _ranked(p, timed, n, threads),
+                *(because("gpu", ON_GPU), merged(facts)),
+                *_explained(p, plan, taken),
+            ),
+        )
+        for n, (taken, plan) in enumerate(timed[:MOST])
+    ]
+
+
+def _ranked(
+    p: ProductFacts, timed: Sequence[tuple[Clocks, Plan]], n: int, threads: float
+) -> Because:
+    """Why plan n is tried when it is, beside its neighbour in the ranking."""
+    taken, other = timed[n][0], "there is no other"
+    if n + 1 < len(timed):
+        other = f"next {_named(timed[n + 1][1])} with {timed[n + 1][0].total:.0f}"
+    elif n:
+        other = f"before it {_named(timed[n - 1][1])} with {timed[n - 1][0].total:.0f}"
+    figures = dict(clocks=taken.total, bound=taken.bound, other=other, threads=threads)
+    sizes = " x ".join(map(str, p.sizes))
+    return kind("product", RANKED, sizes=sizes, rank=n + 1, count=len(timed), **figures)
+
+
+def _named(plan: Plan) -> str:
+    """A plan in a few words."""
+    splits = f", {plan.splits} blocks a tile" if plan.splits > 1 else ""
+    return f"{plan.atom} {plan.block_m} x {plan.block_n} x {plan.block_k}{splits}"
+
+
+def _explained(p: ProductFacts, plan: Plan, taken: Clocks) -> Iterator[Because]:
+    """What there is to say of a plan's fields."""
+    tiles, steps = p.tiles(plan), p.steps(plan)
+    sides = dict(block_m=plan.block_m, block_n=plan.block_n, block_k=plan.block_k)
+    ring = dict(depth=plan.depth, step_bytes=p.step_bytes(plan))
+    yield because("plan", TILE, **sides, **ring, tiles=tiles, sms=p.target.sms, steps=steps)
+    types = " and ".join(dict.fromkeys(map(str, p.types)))
+    yield because("plan", ENGINE, atom=plan.atom, copy=plan.copy, kind=types)
+    if plan.written:
+        names = " and ".join(plan.written)
+        yield because("plan", WRITTEN, names=names, copy=plan.copy, writing=taken.writing)
+    if plan.splits > 1:
+        yield because("plan", SHARED_SUM, tiles=tiles, splits=plan.splits)
 
 
 def plans(p: ProductFacts) -> Iterator[Candidate]:

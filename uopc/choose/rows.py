@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from uopc.choose.clusters import LONG, over_a_cluster
 from uopc.choose.facts import KernelFacts, pow2_at_least, pow2_at_most
 from uopc.choose.sizes import Aim, Sizes, order
-from uopc.opts import Opts
+from uopc.decision import Guess, Reason
 from uopc.uop.ops import Combine
 
 REGISTERS_BESIDES = 24  # addresses, guards and temporaries of a kernel that holds nothing
@@ -29,8 +29,75 @@ PART_BYTES, MOST_PARTS = 1 << 16, 8192  # of a sum that is split: one step of a 
 FULL = 1.125  # times a row's length that its threads may hold before fewer of them are better
 MOST_BLOCKS = 16  # blocks per SM that launch bounds ask for: every target has room for them
 
+# ---- what decides, in words
+WALKED = Reason(
+    "choose.rows.rows", "axis {axis} is reduced and contiguous: neighbouring threads walk a row"
+)
+WIDE = Reason(
+    "choose.facts.KernelFacts.vector",
+    "every access contiguous along axis {axis} begins at a multiple of {n} elements",
+)
+SOME_LANES = Reason(
+    "choose.rows._Row.of_some_lanes",
+    "a row of {n} elements is {lanes} vectors: one each for some lanes of a warp",
+)
+ROWS_SHARE = Reason(
+    "choose.rows._Row.add_rows",
+    "a row takes {lanes} threads, no more than a warp: others of a block of {most} threads take "
+    "other rows",
+)
+_SEVERAL = (
+    "rows are short: a thread has several, as long as {blocks} blocks are left of {count} rows"
+)
+LANES_SHARE = Reason("choose.rows._Row.of_some_lanes", _SEVERAL)
+WARPS_SHARE = Reason("choose.rows._Row.in_registers", _SEVERAL)
+HELD_LANES = Reason(
+    "choose.rows._Row.lanes",
+    "a row of {n} elements, about {each} of them a thread{held}",
+)
+HELD_COPIES = Reason(
+    "choose.rows._Row.in_registers",
+    "{local} threads with vectors of {v} hold a row of {n} in {carried} registers each, of "
+    "{most} at most: it is read once",
+)
+STEP_LANES = Reason(
+    "choose.rows._Row.in_steps",
+    "a row of {n} elements is walked in steps of a block, of {most} threads at most",
+)
+STEP_COPIES = Reason(
+    "choose.rows._Row.in_steps",
+    "{spare} registers are left for each of {threads} threads: so many vectors of each step fly "
+    "together",
+)
+PARTS = Reason(
+    "choose.rows._Row.parts",
+    "{count} rows are fewer than {blocks} blocks, and {n} elements long: parts of a row have "
+    "blocks of their own",
+)
+PLAIN = Reason(
+    "choose.rows._Row.in_steps", "the plain candidate: {threads} threads take elements one by one"
+)
+BOUNDS = Reason(
+    "choose.rows._Row.finish",
+    "about {registers} registers for each of {threads} threads: so many blocks fit the {file} "
+    "registers of an SM",
+)
+PLAIN_BOUNDS = Reason("choose.rows._Row.in_steps", "the plain candidate needs few registers")
+ROW_IN_SHARED = Reason(
+    "choose.rows._Row.in_steps",
+    "a row is walked more than once, and {bytes} bytes of it fit shared memory ({room} bytes)",
+)
+LATE = Reason(
+    "choose.rows._Row.finish",
+    "{elements} elements of {streams} loads at once, {weights} of them weights: loads that are "
+    "issued early would hold their registers for too long",
+)
+READ_ONCE = Reason(
+    "choose.rows._Row.finish", "no row is walked twice: what was read need not stay in a cache"
+)
 
-def rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Opts]:
+
+def rows(facts: KernelFacts, aim: Aim, axis: int) -> list[Guess]:
     """One row is reduced along a contiguous axis, by a warp or by the lanes of a block."""
     row = _Row.of(facts, aim, axis)
     if row.n <= 32 * row.v:
@@ -155,7 +222,7 @@ class _Row:
         return min(local, pow2_at_most(self.aim.row_threads))
 
     # ---- a row in some lanes of a warp
-    def of_some_lanes(self) -> Opts:
+    def of_some_lanes(self) -> Guess:
         """One vector a lane; a warp has several rows, and where they are short a lane too."""
         s = Sizes(self.facts)
         s.vector[self.axis], s.local[self.axis] = self.v, pow2_at_least(-(-self.n // self.v))
@@ -165,7 +232,16 @@ class _Row:
             room = self.count // (self.aim.blocks * s.threads // lanes)
             most = min(4, max(1, 16 // self.v), room, self.facts.sizes[self.last])
             s.upcast[self.last] = pow2_at_most(max(1, most))
+            self.several_rows(s, LANES_SHARE)
+        s.because("local", SOME_LANES, self.axis, n=self.n, lanes=-(-self.n // self.v))
         return self.finish(s)
+
+    def several_rows(self, s: Sizes, of_a_thread: Reason) -> None:
+        """Why a block, and a thread, has several rows."""
+        assert self.last is not None
+        lanes, most = s.local[self.axis], self.aim.max_threads
+        s.because("local", ROWS_SHARE, self.last, lanes=lanes, most=most)
+        s.because("upcast", of_a_thread, self.last, blocks=self.aim.blocks, count=self.count)
 
     def add_rows(self, s: Sizes) -> None:
         """Rows that fit a warp share a block; longer ones do not: the barrier would couple them."""
@@ -174,7 +250,7 @@ class _Row:
         s.local[self.last] = max(1, min(self.aim.max_threads // s.threads, size))
 
     # ---- a row in the registers of a block
-    def in_registers(self) -> Opts | None:
+    def in_registers(self) -> Guess | None:
         """Read once and written once; None where a block has no room, or need not have it."""
         each, target = self.each, self.aim.target
         local = self.lanes(each)
@@ -195,10 +271,15 @@ class _Row:
             asked = copies * self.v * self.item * self.streams
             most = min(4, IN_FLIGHT // asked, rest // self.aim.blocks, self.facts.sizes[self.last])
             s.upcast[self.last] = pow2_at_most(max(1, most))
+            self.several_rows(s, WARPS_SHARE)
+        held = " that keeps them, since the row is walked again" if self.held else ""
+        s.because("local", HELD_LANES, self.axis, n=self.n, each=each, held=held)
+        figures = dict(n=self.n, local=local, v=self.v, carried=carried, most=MOST_CARRIED)
+        s.because("upcast", HELD_COPIES, self.axis, **figures)
         return self.finish(s)
 
     # ---- a row in steps
-    def in_steps(self) -> Iterator[Opts]:
+    def in_steps(self) -> Iterator[Guess]:
         """A loop along the row: of the whole, of a part that is a block's, or kept in SHARED."""
         target, axis = self.aim.target, self.axis
         parts = self.parts
@@ -214,17 +295,23 @@ class _Row:
         copies = spare // ((self.streams + self.indices) * self.v * self.words)
         wanted = min(4 if self.v > 1 else 8, pow2_at_most(max(1, copies)))
         s.upcast[axis] = max(1, min(wanted, -(-self.n // (parts * threads * self.v))))
+        s.because("local", STEP_LANES, axis, n=self.n, most=most)
+        s.because("upcast", STEP_COPIES, axis, spare=spare, threads=threads)
         if parts > 1:
             s.blocks[axis] = parts
+            s.because("blocks", PARTS, axis, count=self.count, blocks=self.aim.blocks, n=self.n)
         s.serial({axis: parts})
         shared = _padded(self.n, threads * self.v * s.upcast[axis]) * self.streams
         shared *= self.facts.widest_item()
         room = min(200_000, target.shared_optin_bytes - SHARED_BESIDES)
+        s.because("keep", ROW_IN_SHARED, bytes=shared, room=room)
         yield self.finish(s, "shared" if self.held and shared <= room else "reg")
         small = Sizes(self.facts)
         small.local[axis], small.vector[axis] = min(256, threads), 1
         small.serial()
-        yield small.opts((axis, *order(self.facts, axis)[1:]), blocks_per_sm=2)
+        small.because("local", PLAIN, axis, threads=small.local[axis])
+        small.because("blocks_per_sm", PLAIN_BOUNDS)
+        yield small.guess((axis, *order(self.facts, axis)[1:]), blocks_per_sm=2)
 
     @property
     def parts(self) -> int:
@@ -236,7 +323,7 @@ class _Row:
         return max(1, few, min(MOST_PARTS // self.count, self.n * self.item // PART_BYTES))
 
     # ---- launch bounds
-    def finish(self, s: Sizes, keep: str = "reg") -> Opts:
+    def finish(self, s: Sizes, keep: str = "reg") -> Guess:
         """Launch bounds from a register estimate: what is held at once, and addresses."""
         target, streams = self.aim.target, self.streams
         axes = range(len(self.facts.axes))
@@ -250,7 +337,14 @@ class _Row:
             per_sm = 0  # held in pairs and taken apart as they are used: ptxas knows better
         flying = s.threads * (REGISTERS_EARLY + streams * elements * self.words)
         early = streams * elements <= 64 and flying <= target.registers_per_sm
-        return s.opts(
+        s.because("lanes", WALKED, axis=self.axis)
+        s.because("vector", WIDE, self.axis, axis=self.axis, n=self.v)
+        file = target.registers_per_sm
+        s.because("blocks_per_sm", BOUNDS, registers=registers, threads=threads, file=file)
+        weights = streams - self.own_streams
+        s.because("early", LATE, elements=elements, streams=streams, weights=max(0, weights))
+        s.because("streaming", READ_ONCE)
+        return s.guess(
             order(self.facts, self.axis),
             blocks_per_sm=per_sm,
             keep=keep,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uopc.choose.facts import KernelFacts, tiles
+from uopc.choose.facts import LONGEST_CHAIN, KernelFacts, tiles
+from uopc.decision import Because, Guess, Reason, because
 from uopc.opts import Opts
 from uopc.target import Target
 
@@ -32,8 +33,34 @@ class Aim:
         return self.min_blocks or 2 * self.target.sms
 
 
+ON_GPU = Reason("choose.gpu.each", "the target has blocks of threads")
+MERGED = Reason(
+    "choose.facts._groups",
+    "output axes become axes of {sizes} elements: every access walks them as one, or a last axis "
+    "alone would fill its lanes badly",
+)
+ORDERED = Reason(
+    "choose.sizes.order",
+    "axis {first} comes first, neighbouring threads walk it; then output axes, the last ones first",
+)
+BLOCKS_LIKE_LANES = Reason(
+    "choose.sizes.order", "blocks follow each other as threads do, along axis {first} first"
+)
+SHORT_CHAINS = Reason(
+    "choose.facts.tiles",
+    "one accumulator would add up {steps} floats in a row, more than {most}: a loop inside of the "
+    "loop, with sums of its own",
+)
+
+
+def merged(facts: KernelFacts) -> Because:
+    """Why output axes were merged."""
+    sizes = ", ".join(str(facts.sizes[a]) for a in facts.outputs)
+    return because("merge", MERGED, sizes=sizes)
+
+
 class Sizes:
-    """Digit sizes under construction."""
+    """Digit sizes under construction, and why they are so."""
 
     def __init__(self, facts: KernelFacts) -> None:
         self.facts = facts
@@ -43,10 +70,25 @@ class Sizes:
         self.blocks: dict[int, int] = {}
         self.loop: dict[int, int] = {}
         self.tile: dict[int, int] = {}
+        self.why: list[Because] = [because("gpu", ON_GPU), merged(facts)]
+
+    def because(
+        self, field: str, reason: Reason, axis: int | None = None, /, **figs: object
+    ) -> None:
+        """Say why a field is, or will be, so."""
+        self.why.append(Because(field, reason, figs, axis))
 
     @property
     def threads(self) -> int:
         return math.prod(self.local.values())
+
+    def guess(self, lanes: tuple[int, ...], **more: object) -> Guess:
+        """What is chosen; of the order of threads and blocks it is said why, where nobody has."""
+        said = {b.field for b in self.why}
+        for name, reason in (("lanes", ORDERED), ("grid", BLOCKS_LIKE_LANES)):
+            if name not in said:
+                self.because(name, reason, first=lanes[0] if lanes else 0)
+        return Guess(self.opts(lanes, **more), tuple(self.why))
 
     def opts(self, lanes: tuple[int, ...], **more: object) -> Opts:
         def clean(d: dict[int, int], drop: int = 1) -> dict[int, int]:
@@ -77,7 +119,11 @@ class Sizes:
             return {a: math.prod(d.get(a, 1) for d in digits) for a in axes}
 
         copies = product(self.upcast, self.vector)
-        self.tile = tiles(self.facts, product(copies, self.local, parts or {}), copies)
+        inner = product(copies, self.local, parts or {})
+        self.tile = tiles(self.facts, inner, copies)
+        for a in self.tile:
+            steps = -(-self.facts.sizes[a] // inner[a])
+            self.because("tile", SHORT_CHAINS, a, steps=steps, most=LONGEST_CHAIN)
 
 
 def contiguous_axis(facts: KernelFacts, among: tuple[int, ...]) -> int:

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from uopc.choose.cost import Digits, Estimate, Model
-from uopc.choose.facts import KernelFacts, pow2_at_least, tiles
+from uopc.choose.facts import LONGEST_CHAIN, KernelFacts, pow2_at_least, tiles
+from uopc.choose.sizes import ON_GPU, SHORT_CHAINS, merged
 from uopc.choose.work import work_of
+from uopc.decision import Because, Guess, Reason, because, kind
 from uopc.opts import Opts
 from uopc.passes.in_place import confined
 from uopc.target import Target
@@ -26,6 +28,40 @@ GAIN = 0.005  # of the cycles that a move must save
 ROW_THREADS = 256  # of a block that begins with whole rows
 LEANER = (0.85, 0.7)  # of the best one's registers, for those that follow it
 STARTS = 4  # that are followed down, the best ones; more seldom find better
+
+# ---- what decides, in words
+FOUND = Reason(
+    "choose.spread.Climb.down",
+    "about {cycles:.0f} cycles, bound by {bound} (`choose/cost.py`); found downhill from {start}, "
+    "{first:.0f} cycles, among {seen} mappings{beside}",
+)
+LEAN = Reason(
+    "choose.spread.spread",
+    "about {cycles:.0f} cycles, bound by {bound}: the best that was seen with at most "
+    "{registers:.0f} registers, since the best of all wants {most} and may spill",
+)
+WITHOUT = Reason(
+    "choose.spread.Climb.moves_along",
+    "{digit} of axis {axis}, of {size} elements: about {cycles:.0f} cycles with this digit, "
+    "{without} without it",
+)
+LANES = Reason(
+    "choose.spread.Climb.moves_across",
+    "of the axes that have lanes, in the order that is cheapest: neighbouring threads walk axis "
+    "{first}",
+)
+GRID = Reason("choose.spread.Climb.opts", "output axes in the order of lanes")
+AT_ONCE = Reason(
+    "choose.spread.Climb.opts",
+    "{registers} registers a thread are estimated: an SM has so many blocks at once",
+)
+IN_PLACE = Reason(
+    "passes.in_place.confined",
+    "what a block writes along axis {axis} others would read: that axis is a loop",
+)
+
+
+_DIGITS = {"local": "lanes", "upcast": "register copies", "vector": "elements an access"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +78,15 @@ class Shares:
         row = list(getattr(self, name))
         row[axis] = n
         return replace(self, **{name: tuple(row)})
+
+    def __str__(self) -> str:
+        said = [
+            f"{n} {words} of axis {a}"
+            for name, words in _DIGITS.items()
+            for a, n in enumerate(getattr(self, name))
+            if n > 1
+        ]
+        return ", ".join(said) or "one thread a block"
 
 
 @dataclass
@@ -203,16 +248,51 @@ class Climb:
             blocks_per_sm=max(1, self.seen[x].at_once),
         )
 
+    def why(self, x: Shares, kind_: Because) -> tuple[Because, ...]:
+        """What there is to say of these digits: what each of them saves."""
+        d, found, sizes = self.digits(x), self.seen[x], self.facts.sizes
+        why = [kind_, because("gpu", ON_GPU), merged(self.facts)]
+        for name, digit in _DIGITS.items():
+            for a, n in enumerate(getattr(x, name)):
+                if n > 1:
+                    without = self.cycles(x.with_(name, a, 1))
+                    other = "too much" if math.isinf(without) else f"{without:.0f}"
+                    figures = dict(axis=a, size=sizes[a], cycles=found.cycles, without=other)
+                    why.append(because(name, WITHOUT, a, digit=digit, **figures))
+        for a, n in enumerate(d.serial):
+            why.append(because("tile", SHORT_CHAINS, a, steps=n, most=LONGEST_CHAIN))
+            why.append(because("blocks", IN_PLACE, a, axis=a))
+        why.append(because("lanes", LANES, first=d.lanes[0] if d.lanes else 0))
+        why.append(because("grid", GRID))
+        return (*why, because("blocks_per_sm", AT_ONCE, registers=found.registers))
 
-def spread(facts: KernelFacts, target: Target, most_threads: int) -> list[Opts]:
+
+def spread(facts: KernelFacts, target: Target, most_threads: int) -> list[Guess]:
     """Candidates, the best first: the end of the best way down, the best of all that was seen with
     fewer registers (where it spills, all else about it was right), then the ends of other ways."""
     climb = Climb(facts, target, most_threads)
     starts = sorted(climb.starts(), key=climb.cycles)[:STARTS]
-    best, *others = sorted(dict.fromkeys(climb.down(x) for x in starts), key=climb.cycles)
-    most = climb.seen[best].registers
-    leaner = []
+    began: dict[Shares, Shares] = {}
+    for x in starts:
+        began.setdefault(climb.down(x), x)
+    best, *others = ends = sorted(began, key=climb.cycles)
+    most, seen = climb.seen[best].registers, len(climb.seen)
+    leaner: dict[Shares, float] = {}
     for part in LEANER:
         fit = [x for x, e in climb.seen.items() if e.registers <= most * part]
-        leaner += [min(fit, key=climb.cycles)] if fit else []
-    return list(dict.fromkeys(climb.opts(x) for x in (best, *leaner, *others)))
+        if fit:
+            leaner.setdefault(min(fit, key=climb.cycles), most * part)
+    guesses = []
+    for x in (best, *leaner, *others):
+        e, least = climb.seen[x], leaner.get(x)
+        figures = dict(cycles=e.cycles, bound=e.bound)
+        if x in began:
+            start = began[x]
+            other = next((climb.cycles(y) for y in ends if y != x), None)
+            beside = "" if other is None else f"; {other:.0f} at the end of another way"
+            figures |= dict(start=start, first=climb.cycles(start), seen=seen, beside=beside)
+            said = kind("spread", FOUND, **figures)
+        else:
+            said = kind("spread", LEAN, **figures, registers=least, most=most)
+        guesses.append(Guess(climb.opts(x), climb.why(x, said)))
+    return list(dict.fromkeys(guesses))

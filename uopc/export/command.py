@@ -25,8 +25,8 @@ from uopc.target import target as named_target
 from uopc.uop.node import UOp
 from uopc.uop.spec import check as check_spec
 from uopc.uop.stages import Stage
+from uopc.userfile import Lazy, kernel_name, load_with_arrays
 from uopc.userfile import Subject as UserSubject
-from uopc.userfile import kernel_name, load_with_arrays
 
 
 def export(
@@ -68,6 +68,11 @@ def _kernel(
     given: str, name: str, subject: UserSubject, target: str | None, opts: str | None
 ) -> tuple[Subject, tuple[Step, ...], Sequence[UOp]]:
     """What the emulator runs, its launches, and the bodies where they are known."""
+    if isinstance(subject, Lazy):
+        raise UsageError(
+            f"{given} is tensors, of which a schedule makes kernels: one kernel is wanted here, as "
+            "a body, a SINK or a Kernel."
+        )
     if not isinstance(subject, Kernel):
         target = _gpu(given, target)
     if isinstance(subject, Kernel | UOp):

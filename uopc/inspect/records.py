@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from uopc.decision import Decision as Decision  # also for those who look for it here
 from uopc.kernel import Dims
 from uopc.opts import Opts
 from uopc.target import Target
@@ -160,19 +161,6 @@ class Roofline:
     wall: str
     wasted: float
     predicted_s: float
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One field of Opts: its value as in repr, the rule that set it, and why.
-
-    rule: the function that decided ("choose.elementwise._thread"); why: in a sentence.
-    """
-
-    field: str
-    value: str
-    rule: str
-    why: str
 
 
 @dataclass(frozen=True)

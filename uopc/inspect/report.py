@@ -11,15 +11,15 @@ from typing import Protocol
 
 from uopc.inspect.access import listing
 from uopc.inspect.advice import advice
+from uopc.inspect.explain import passes
 from uopc.inspect.gpus import GPU, gpu
-from uopc.inspect.records import Boundary, Decision, PassReport, ProgramReport, Report
+from uopc.inspect.records import Boundary, Decision, ProgramReport, Report
 from uopc.inspect.resources import resources
 from uopc.inspect.roofline import roofline
 from uopc.inspect.warps import Counts
-from uopc.kernel import ProgramTree, Source
+from uopc.kernel import Passed, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.uop.node import UOp
-from uopc.uop.text import show
 
 
 class Launched(Protocol):
@@ -34,7 +34,9 @@ class Launched(Protocol):
         """Its CUDA text.  Raises UsageError where it is for a CPU."""
 
     @property
-    def trace(self) -> Sequence[tuple[str, UOp]]: ...
+    def trace(self) -> tuple[Passed, ...]: ...
+    @property
+    def decisions(self) -> tuple[Decision, ...]: ...
 
 
 def report(
@@ -51,8 +53,6 @@ def report(
     part = gpu(on, source.target)
     text = listing(program, source.name, source.target, found)
     used = resources(source, program.launch, part.sms)
-    passes = tuple([PassReport(name, "", show(graph)) for name, graph in step.trace])
-    decisions: tuple[Decision, ...] = ()
     walls = roofline(program, text.accesses, used, part)
     return Report(
         name=source.name,
@@ -65,8 +65,8 @@ def report(
         accesses=text.accesses,
         resources=used,
         roofline=walls,
-        decisions=decisions,
-        passes=passes,
+        decisions=step.decisions,
+        passes=passes(step),
         warnings=advice(step.opts, program, text.accesses, used, part),
     )
 

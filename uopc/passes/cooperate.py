@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from uopc.dtype import AddrSpace
+from uopc.kernel import UNASKED, Fired
 from uopc.passes.bind import hardware_ranges
 from uopc.symbolic import index as ix
 from uopc.uop.combine import step
@@ -34,7 +35,7 @@ UNROLLED = 64  # partial results that are folded by unrolled code; more by a loo
 IN_LINE = 8  # values from a cluster's warps that a thread folds alone; more by butterflies
 
 
-def cooperate(root: UOp, gpu: bool = True) -> UOp:
+def cooperate(root: UOp, gpu: bool = True, fired: Fired = UNASKED) -> UOp:
     """MAPPED graph in which every REDUCE closes in-thread ranges only."""
     if not any(u.op is Ops.REDUCE for u in toposort(root)):
         return root
@@ -43,13 +44,20 @@ def cooperate(root: UOp, gpu: bool = True) -> UOp:
     for u in toposort(root):
         src = tuple([memo[s] for s in u.src])
         if u.op is Ops.REDUCE:
-            memo[u] = _reduce(u, src[0], src[1:], lanes, gpu)
+            memo[u] = _reduce(u, src[0], src[1:], lanes, gpu, fired)
         else:
             memo[u] = u if src == u.src else ix.remake(u, src)
     return memo[root]
 
 
-def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...], gpu: bool) -> UOp:
+def _reduce(
+    u: UOp,
+    value: UOp,
+    ranges: tuple[UOp, ...],
+    lanes: tuple[UOp, ...],
+    gpu: bool,
+    fired: Fired,
+) -> UOp:
     combine: Combine = u.arg.combine
 
     def fold(v: UOp, *over: UOp) -> UOp:
@@ -68,24 +76,35 @@ def _reduce(u: UOp, value: UOp, ranges: tuple[UOp, ...], lanes: tuple[UOp, ...],
         value = fold(value, *rows)
     else:
         value = fold(fold(fold(value, *tiles), *loops), *copies)
+    fired.add("reduce-in-thread", bool(tiles or loops or copies))
     mine = sorted((r for r in ranges if r.arg.kind is AxisType.LOCAL), key=lanes.index)
     rank = next((r for r in ranges if is_rank(r)), None)
     for r in mine[:-1] if rank is not None else mine:
-        value = _across(u, value, r, lanes, fold)
+        value = _across(u, value, r, lanes, fold, fired)
     if rank is not None:
         value = _across_cluster(u, value, rank, mine[-1:], lanes, fold)
+        fired.add("exchange-in-cluster")
     folded = tiles or loops or copies or value.op is Ops.REDUCE
     if combine is Combine.ADD and u.dtype.is_float and not folded:
         value = inherit(value + 0.0, u)  # sums start from +0.0, those without an accumulator too
     return value
 
 
-def _across(u: UOp, value: UOp, r: UOp, lanes: tuple[UOp, ...], fold: Callable[..., UOp]) -> UOp:
+def _across(
+    u: UOp,
+    value: UOp,
+    r: UOp,
+    lanes: tuple[UOp, ...],
+    fold: Callable[..., UOp],
+    fired: Fired,
+) -> UOp:
     """One LOCAL digit: xor butterflies over its lane bits, then an exchange of what is left."""
     n, stride, in_warp = r.arg.size, _stride(r, lanes), _in_warp(r, lanes)
     value = _butterflies(u, value, in_warp, stride)
+    fired.add("butterfly", in_warp.bit_length() - 1)
     if n == in_warp:
         return value
+    fired.add("exchange-in-shared")
     group = ix.div(r, in_warp)
     leader = ix.below(ix.mod(r, in_warp), 1)
     return fold(*_exchange(u, value, r, group, n // in_warp, leader, lanes))

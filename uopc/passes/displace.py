@@ -12,6 +12,7 @@ its own address, and keeps it in a register.  Of a pointer it may always.
 from __future__ import annotations
 
 from uopc.dtype import AddrSpace
+from uopc.kernel import UNASKED, Fired
 from uopc.symbolic import index as ix
 from uopc.uop.facts import bounds, free
 from uopc.uop.node import UOp, addrspace, derive, toposort
@@ -20,13 +21,14 @@ from uopc.uop.ops import AxisType, BasedArg, Ops
 _SPACES = (AddrSpace.GLOBAL, AddrSpace.SHARED)
 
 
-def displace(root: UOp) -> UOp:
+def displace(root: UOp, fired: Fired = UNASKED) -> UOp:
     """LOOPS kernel whose accesses of memory in unrolled loops have a base."""
     memo: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple([memo[s] for s in u.src])
         new = u if src == u.src else derive(u, src)
         memo[u] = _based(new) if u.op is Ops.INDEX and addrspace(u) in _SPACES else new
+        fired.add("base-and-displacement", memo[u] is not new)
     return memo[root]
 
 

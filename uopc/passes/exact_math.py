@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from uopc.dtype import DType, dtypes
+from uopc.kernel import UNASKED, Fired
 from uopc.uop.node import UOp, derive, inherit, toposort
 from uopc.uop.ops import TRANSCENDENTAL, Ops
 
@@ -147,13 +148,14 @@ TWO_OVER_PI = int(
 )
 
 
-def exact_math(root: UOp) -> UOp:
+def exact_math(root: UOp, fired: Fired = UNASKED) -> UOp:
     """LOOPS kernel without transcendental ops."""
     memo: dict[UOp, UOp] = {}
     for u in toposort(root):
         src = tuple([memo[s] for s in u.src])
         if u.op in TRANSCENDENTAL:
             memo[u] = inherit(_function(u.op, src[0]), u)
+            fired.add(f"arithmetic-for-{u.op.name.lower()}")
         else:
             memo[u] = u if src == u.src else derive(u, src)
     return memo[root]

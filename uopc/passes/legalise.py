@@ -11,6 +11,7 @@ innocuous?", SIGNUM 1995).  Every cast to or from a type of 16 or 8 bits goes th
 from __future__ import annotations
 
 from uopc.dtype import FP8, DType, dtypes, from_bits
+from uopc.kernel import UNASKED, Fired
 from uopc.uop.node import UOp, derive, inherit, toposort
 from uopc.uop.ops import COMPARE, ELEMENTWISE, Ops
 
@@ -19,7 +20,7 @@ SMALL = (*NARROW, *FP8)
 _AS_THEY_ARE = (Ops.CAST, Ops.BITCAST, Ops.WHERE)
 
 
-def legalise(root: UOp) -> UOp:
+def legalise(root: UOp, fired: Fired = UNASKED) -> UOp:
     """LOOPS kernel whose narrow floats are only loaded, stored, chosen, shuffled and cast."""
     order = toposort(root)
     if not any(u.dtype in SMALL for u in order):
@@ -31,12 +32,14 @@ def legalise(root: UOp) -> UOp:
         if op in ELEMENTWISE and op not in _AS_THEY_ARE and src[0].dtype in NARROW:
             wide = inherit(UOp(op, tuple(_cast(s, dtypes.f32) for s in src), u.arg), u)
             new = wide if op in COMPARE else inherit(_cast(wide, u.dtype), u)
+            fired.add("narrow-op-in-f32")
         elif (
             op is Ops.CAST
             and (u.dtype in SMALL or src[0].dtype in SMALL)
             and dtypes.f32 not in (u.dtype, src[0].dtype)
         ):
             new = inherit(_cast(_cast(src[0], dtypes.f32), u.dtype), u)
+            fired.add("narrow-cast-by-f32")
         else:
             new = u if src == u.src else derive(u, src)
         memo[u] = new

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from uopc.dtype import AddrSpace, dtypes
+from uopc.kernel import UNASKED, Fired
 from uopc.passes.bind import hardware_ranges
 from uopc.passes.closers import serials as serials  # also for those who look for it here
 from uopc.passes.cooperate import upcasts
@@ -32,7 +33,7 @@ from uopc.uop.ops import DEAR, AxisType, Ops, StageArg
 CLOSERS = frozenset((Ops.REDUCE, Ops.SCAN, Ops.STAGE, Ops.END))
 
 
-def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
+def materialise(root: UOp, keep: str, batch_loads: bool, fired: Fired = UNASKED) -> UOp:
     """keep: Opts.keep; batch_loads: global loads always get a register array of their own."""
     order = toposort(root)
     users: dict[UOp, dict[UOp, None]] = {u: {} for u in order}
@@ -48,6 +49,9 @@ def materialise(root: UOp, keep: str, batch_loads: bool) -> UOp:
             space = _space(u, where.loops(u, users[u]), keep, batch_loads, lanes)
             if space is None and batch_loads and early and _is_load(u) and where.meets(u, users[u]):
                 space = AddrSpace.REG  # one element, which is loaded an iteration ahead
+                fired.add("load-ahead")
+            elif space is not None:
+                fired.add(_rule(u, space, batch_loads))
             if space is not None:
                 staged[u] = space
                 where.stage(u, users[u])
@@ -128,6 +132,13 @@ def _space(
     if load and (batch_loads or serials(free(u))):
         return AddrSpace.REG if batch_loads else None  # in a loop, what was just loaded is in L1
     return AddrSpace.REG if keep != "none" and max(wanted, default=0) > 1 else None
+
+
+def _rule(u: UOp, space: AddrSpace, batch_loads: bool) -> str:
+    """What made `_space` say so."""
+    if space is AddrSpace.SHARED:
+        return "row-in-shared"
+    return "load-before-use" if _is_load(u) and batch_loads else "dear-value-for-several"
 
 
 def _is_load(u: UOp) -> bool:

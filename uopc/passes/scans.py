@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.errors import TargetError
+from uopc.kernel import UNASKED, Fired
 from uopc.passes.bind import hardware_ranges
 from uopc.passes.cooperate import UNROLLED, WARP, upcasts
 from uopc.symbolic import index as ix
@@ -43,7 +44,7 @@ from uopc.uop.ops import (
 )
 
 
-def scans(root: UOp) -> UOp:
+def scans(root: UOp, fired: Fired = UNASKED) -> UOp:
     """MAPPED graph in which every SCAN goes along ranges of one thread.
 
     Raises TargetError where a loop inside of a scan's steps would have to remember many of them.
@@ -59,6 +60,7 @@ def scans(root: UOp) -> UOp:
         new = u if src == u.src else ix.remake(u, src)
         if u.op is Ops.SCAN and any(r.arg.kind is AxisType.LOCAL for r in u.src[2:]):
             new = _Scan(new, lanes).result()
+            fired.add("scan-over-lanes")
         memo[u] = new
     return memo[root]
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from uopc.dtype import dtypes
 from uopc.errors import TargetError
+from uopc.kernel import UNASKED, Fired
 from uopc.opts import AxisOpts, Opts
 from uopc.passes.share import axes_of, is_report, reduced_axes
 from uopc.symbolic import index as ix
@@ -33,7 +34,7 @@ MAX_BLOCK = (
 )
 
 
-def split(root: UOp, opts: Opts) -> UOp:
+def split(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     """MAPPED graph of an INDEXED one under opts.
 
     Axes that opts names and root has not were simplified away; `lower` has checked the names.
@@ -54,6 +55,8 @@ def split(root: UOp, opts: Opts) -> UOp:
         else:
             index[axis], digits[axis] = _cut(axis, sizes, opts, a in reduced)
         valid[axis] = ix.below(index[axis], axis.arg.size)
+        fired.add("cut-axis", len(digits[axis]) > 1)
+        fired.add("axis-with-rest", valid[axis] is not ix.TRUE)
     hardware = [d for axis in axes for d in digits[axis] if d.arg.kind in WHOLE_KERNEL]
     threads = prod(d.arg.size for d in hardware if d.arg.kind is AxisType.LOCAL)
     if threads > MAX_BLOCK:
@@ -74,6 +77,7 @@ def split(root: UOp, opts: Opts) -> UOp:
         elif op is Ops.LOAD:
             gate = ix.conj(*src[1:2], guard(free(u)))
             new = u if src == u.src and gate is ix.TRUE else _gated_load(u, src, gate)
+            fired.add("guard-load", gate is not ix.TRUE)
         elif op is Ops.STORE:
             where, now = (u, src) if is_report(u) else (u.src[0], src[:1])
             mine = guard(free(where))
@@ -81,9 +85,11 @@ def split(root: UOp, opts: Opts) -> UOp:
             alone = [ix.below(d, 1) for d in hardware if d not in walked]
             gate = ix.conj(*src[2:], mine, *alone)
             new = derive(u, src[:2] if gate is ix.TRUE else (*src[:2], gate))
+            fired.add("guard-store", gate is not ix.TRUE)
         elif op is Ops.REDUCE:
             told = tuple([r for r in u.src[1:] if not _adds_zero_outside(u, r)])
             value = _identity_outside(u, src[0], guard(told))
+            fired.add("guard-reduce", value is not src[0])
             new = derive(u, (value, *(d for r in u.src[1:] for d in digits[r])))
         elif op is Ops.SCAN:
             (r,) = u.src[2:]  # forward, what lies outside of the axis comes last

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace
 from uopc.errors import UsageError
+from uopc.kernel import UNASKED, Fired
 from uopc.opts import Opts
 from uopc.passes.bind import hardware_ranges
 from uopc.passes.cooperate import upcasts
@@ -116,7 +117,7 @@ class _Digits:
     copies: frozenset[UOp]
 
 
-def turn(root: UOp, opts: Opts) -> UOp:
+def turn(root: UOp, opts: Opts, fired: Fired = UNASKED) -> UOp:
     """MAPPED graph whose accesses along the turned axis go through tiles.
 
     Raises UsageError where the turned digits do not make up the same tile.
@@ -127,7 +128,7 @@ def turn(root: UOp, opts: Opts) -> UOp:
     axes = {u.arg.axis for u in toposort(root) if u.op is Ops.RANGE}
     if not axes.issuperset((x, y)):
         return root  # an axis that was simplified away moves nothing
-    return _Turn(root, opts, x, y).run()
+    return _Turn(root, opts, x, y).run(fired)
 
 
 class _Turn:
@@ -203,14 +204,16 @@ class _Turn:
         return strides[0] not in (None, 0, 1) and strides[1] == 1
 
     # ---- the graph
-    def run(self) -> UOp:
+    def run(self, fired: Fired) -> UOp:
         memo: dict[UOp, UOp] = {}
         for u in self.order:
             src = tuple([memo[s] for s in u.src])
             if u.op is Ops.LOAD and self._is_turned(u):
                 memo[u] = self._load(u)
+                fired.add("turn-load")
             elif u.op is Ops.END and self._stores_turned(u):
                 memo[u] = self._store(u, src[0])
+                fired.add("turn-store")
             else:
                 memo[u] = u if src == u.src else ix.remake(u, src)
         return memo[self.root]

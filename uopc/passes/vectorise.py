@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uopc.dtype import AddrSpace, DType
+from uopc.kernel import UNASKED, Fired
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.infer import segment
@@ -37,7 +38,7 @@ WIDEST_BYTES = 16  # LDG.128: the widest access of one thread (PTX ISA, ld)
 MOST_COPIES = 16
 
 
-def vectorise(root: UOp) -> UOp:
+def vectorise(root: UOp, fired: Fired = UNASKED) -> UOp:
     """LOOPS kernel with wide accesses where they are proved."""
     order = toposort(root)
     if not any(u.op is Ops.RANGE and u.arg.digit == "v" for u in order):
@@ -50,7 +51,7 @@ def vectorise(root: UOp) -> UOp:
         src = tuple([memo[s] for s in u.src])
         made = u if src == u.src else derive(u, src)
         if u.op is Ops.END and u.src[0].op is Ops.STORE:
-            made = _widest_way(made, new)
+            made = _widest_way(made, new, fired)
         memo[u] = made
     return memo[root]
 
@@ -80,28 +81,33 @@ class _New:
         return UOp(Ops.RANGE, (), RangeArg(a.axis, a.size, a.kind, a.digit, next(self.instances)))
 
 
-def _widest_way(end: UOp, new: _New) -> UOp:
+def _widest_way(end: UOp, new: _New, fired: Fired) -> UOp:
     """A nest with wide accesses along its last vector digit that has them; else as it is."""
     effect, *scopes = end.src
     for v in filter(_is_vector, reversed(scopes)):
         others = (r for r in scopes if r is not v)
         last = end if v is scopes[-1] else UOp(Ops.END, (effect, *others, v))
-        if (wide := _widen(last, new)) is not None:
+        if (wide := _widen(last, new, fired)) is not None:
             return wide
     return end
 
 
-def _widen(end: UOp, new: _New) -> UOp | None:
+def _widen(end: UOp, new: _New, fired: Fired) -> UOp | None:
     v = end.src[-1]
     if v.arg.size not in (2, 4, 8, 16):
         return None
     space = addrspace(end.src[0].src[0])
     if space in (AddrSpace.GLOBAL, AddrSpace.SHARED):
-        return _widen_outputs(end, new)
+        wide = _widen_outputs(end, new)
+        fired.add("widen-store", wide is not None)
+        return wide
     if space is not AddrSpace.REG:
         return None
-    ways = (_widen_fill, _from_both_sides, _copy_by_copy)
-    return next((wide for way in ways if (wide := way(end, new)) is not None), None)
+    for rule, way in _FILLS.items():
+        if (wide := way(end, new)) is not None:
+            fired.add(rule)
+            return wide
+    return None
 
 
 def _widen_fill(end: UOp, new: _New) -> UOp | None:
@@ -191,6 +197,14 @@ def _from_both_sides(end: UOp, new: _New) -> UOp | None:
     if whole is not ix.TRUE:
         effect = _one_by_one(store, v, effect, UOp(Ops.NOT, (whole,)), new)
     return UOp(Ops.END, (effect, *rest)) if rest else effect
+
+
+#: ways to fill registers by wide LOADs, in the order in which they are tried
+_FILLS = {
+    "widen-load": _widen_fill,
+    "widen-two-around": _from_both_sides,
+    "widen-each-copy": _copy_by_copy,
+}
 
 
 def _around(

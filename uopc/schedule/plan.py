@@ -9,7 +9,7 @@ tables beside the graph, never in it, so that equal kernels stay equal.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uopc.kernel import KernelBody
@@ -30,12 +30,33 @@ from uopc.uop.ops import Ops
 
 
 @dataclass(frozen=True)
+class Stored:
+    """A value that a launch leaves in memory.
+
+    value: its op and shape; why it is there; written: its bytes; read: launches that read it, by
+    number, and the bytes that they read of it, each element once.  apart: why an update has not
+    overwritten the version before it, "" where it has.
+    """
+
+    value: str
+    why: str
+    written: int
+    read: tuple[tuple[int, int], ...] = ()
+    apart: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """That pass through memory for it."""
+        return self.written + sum(n for _, n in self.read)
+
+
+@dataclass(frozen=True)
 class Launch:
     """One launch of a schedule: a kernel, or one formula over several sets of arrays.
 
     body: of the kernel, flat where there are several sets.  places: for each set, of each local
     slot.  sizes: elements of the outputs of each set, where there are several.  reads, writes:
-    bytes, each element once.  why: reasons of what is stored.
+    bytes, each element once.  stored: what it leaves in memory, and why.
     """
 
     body: KernelBody
@@ -44,7 +65,14 @@ class Launch:
     name: str
     reads: int
     writes: int
-    why: tuple[str, ...] = ()
+    stored: tuple[Stored, ...] = ()
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reason of each store, then of each update that is not in place."""
+        reasons = [f"{x.value}: {x.why}" for x in self.stored]
+        apart = [f"{x.value} is not in place: {x.apart}" for x in self.stored if x.apart]
+        return (*reasons, *apart)
 
 
 @dataclass(frozen=True)
@@ -119,12 +147,18 @@ def schedule(
     ]
     places, arena = place(use, anchors.roots, hazards.in_place)
     launches = []
+    launch_of = {order[k]: n for n, (members, _) in enumerate(several) for k in members}
+    read: dict[UOp, dict[int, int]] = defaultdict(dict)
+    for g, n in launch_of.items():
+        for u, size in stores.loads[g].items():
+            read[u][n] = read[u].get(n, 0) + size
     for members, flat in several:
         at = tuple(
             [tuple([ErrorWord() if u is None else places[u] for u in made[k][1]]) for k in members]
         )
         groups = [order[k] for k in members]
-        launches.append(_launch(groups, flat or made[members[0]][0], at, stores, hazards))
+        body = flat or made[members[0]][0]
+        launches.append(_launch(groups, body, at, stores, hazards, read))
     results = tuple([Leaf(u.arg.slot) if u.op is Ops.BUFFER else places[u] for u in asked])
     least = _least(stores, order)
     again = tuple([_reason(u, stores) for u in anchors.sequence if u in stores.again])
@@ -163,13 +197,19 @@ def _launch(
     places: tuple[tuple[Place, ...], ...],
     stores: Stores,
     hazards: Hazards,
+    read: Mapping[UOp, Mapping[int, int]],
 ) -> Launch:
+    """read: bytes of a value by the launches that read it."""
     stored = [m for g in groups for m in stores.needed[g] if m in stores.stored]
-    why = [_reason(m, stores) for m in stored]
-    why += [
-        f"{m.op}{list(m.shape)} is not in place: {hazards.not_in_place[m]}"
+    said = [
+        Stored(
+            _value(m),
+            stores.why[m],
+            stores.known.nbytes[m],
+            tuple(sorted(read.get(m, {}).items())),
+            hazards.not_in_place.get(m, ""),
+        )
         for m in stored
-        if m in hazards.not_in_place
     ]
     return Launch(
         body,
@@ -178,12 +218,16 @@ def _launch(
         "flat_map" if len(groups) > 1 else name_of(body, groups[0].has_product),
         sum(n for g in groups for n in stores.loads[g].values()),
         sum(stores.known.nbytes[m] for m in stored),
-        tuple(why),
+        tuple(said),
     )
 
 
 def _reason(u: UOp, stores: Stores) -> str:
-    return f"{u.op}{list(u.shape)}: {stores.why[u]}"
+    return f"{_value(u)}: {stores.why[u]}"
+
+
+def _value(u: UOp) -> str:
+    return f"{u.op}{list(u.shape)}"
 
 
 def _least(stores: Stores, order: Sequence[Group]) -> int:

@@ -20,6 +20,7 @@ from uopc.runtime.executor import raise_errors
 from uopc.schedule.memory import Leaf, Result
 from uopc.schedule.normalise import canonical, reachable, structure
 from uopc.schedule.plan import Schedule, schedule
+from uopc.target import Target
 from uopc.tensor import storage, watch
 from uopc.tensor.backward import collects, remember
 from uopc.tensor.base import Base, everyone, memory_of, naming
@@ -137,12 +138,23 @@ def base_of(u: UOp) -> UOp:
 _CONSTANT = (Ops.CONST, Ops.IOTA)
 
 
-def schedule_of(*tensors: Base) -> Schedule:
+def is_lazy(tensor: Base) -> bool:
+    """Is there something to compute for a tensor?"""
+    return bool(_wanted([base_of(tensor._u)]))
+
+
+def schedule_of(*tensors: Base, on: Target | None = None) -> Schedule:
     """The kernels that `realize` would run for these tensors, without compiling or running them.
+
+    on: what they are for; None: the device that the tensors live on.
 
     Raises UsageError where there is nothing to compute, or tensors live on two devices.
     """
-    return ready(*tensors)[0].plan
+    if on is None:
+        return ready(*tensors)[0].plan
+    roots, kept, _ = _asked(tensors)
+    _, leaves = structure(roots, storage.becomes.get, kept)
+    return _planned(roots, kept, leaves, on)
 
 
 def ready(*tensors: Base) -> tuple[Prepared, list[UOp]]:
@@ -150,6 +162,12 @@ def ready(*tensors: Base) -> tuple[Prepared, list[UOp]]:
 
     Nothing is compiled or run.  Raises as `schedule_of` does.
     """
+    return _prepared(*_asked(tensors))
+
+
+def _asked(tensors: Sequence[Base]) -> tuple[list[UOp], frozenset[UOp], str]:
+    """What has to be computed for tensors, what must keep its contents, and their device.  Raises
+    as `schedule_of` does."""
     devices = sorted({t.device for t in tensors})
     if len(devices) != 1:
         raise UsageError(f"a schedule is for tensors of one device, got {', '.join(devices)}.")
@@ -157,7 +175,7 @@ def ready(*tensors: Base) -> tuple[Prepared, list[UOp]]:
     if not roots:
         raise UsageError("nothing is left to compute: these tensors are in memory already.")
     roots, kept = _with_dependents(roots, devices[0])
-    return _prepared(roots, kept, devices[0])
+    return roots, kept, devices[0]
 
 
 def explain(*tensors: Base) -> str:
@@ -200,15 +218,21 @@ def _prepared(
         if (found := _plans.get(whole)) is not None:
             _plans.move_to_end(whole)
             return found, leaves
-    new_roots, new = canonical(roots, known, leaves)
-    still = frozenset(new[u] for u in kept if u in new)
     with observe.span("schedule"):
-        made = Prepared(schedule(new_roots, target_of(device), still), device)
+        made = Prepared(_planned(roots, kept, leaves, target_of(device)), device)
     with _lock:
         found = _plans.setdefault(whole, made)
         while len(_plans) > _PLANS_MAX:
             _plans.popitem(last=False)
     return found, leaves
+
+
+def _planned(
+    roots: Sequence[UOp], kept: frozenset[UOp], leaves: Sequence[UOp], on: Target
+) -> Schedule:
+    """The schedule of the roots over their leaves."""
+    new_roots, new = canonical(roots, storage.becomes.get, leaves)
+    return schedule(new_roots, on, frozenset(new[u] for u in kept if u in new))
 
 
 def _with_dependents(roots: list[UOp], device: str) -> tuple[list[UOp], frozenset[UOp]]:

@@ -159,13 +159,8 @@ class _Several:
         body = launch.body
         self.written = [o.memory.arg.slot for o in body.outputs]
         memories = {u.arg.slot: u for u in _buffers(body)}
-        sizes = launch.sizes
-        own = [
-            slot
-            for slot, m in memories.items()
-            if m.shape == (1,) and len({places[slot] for places in launch.places}) > 1
-        ]
-        self.chunks = Chunks(sizes, USUAL_LENGTH)
+        self.chunks = Chunks(launch.sizes, USUAL_LENGTH)
+        own = _own(launch)
         step, self.kernel = _segmented(body, self.chunks.count, own, launch.name, device)
         self.launcher = Launcher(step, device)
         self.itemsize = {slot: m.dtype.itemsize for slot, m in memories.items()}
@@ -204,6 +199,23 @@ class _Several:
             )
             out[slot] = Buffer.from_numpy(self.device, table)
         return out
+
+
+def steps_for(launch: Launch, on: str | Target, name: str) -> tuple[Step, ...]:
+    """The steps of a launch, compiled for any target and not loaded.  Raises as `compile` does."""
+    if len(launch.places) == 1:
+        return compile_kernel(launch.body, on, name).steps
+    chunks = Chunks(launch.sizes, USUAL_LENGTH)
+    return (compile_segments(launch.body, chunks.count, _own(launch), on, name)[0],)
+
+
+def _own(launch: Launch) -> list[int]:
+    """Slots of one element that each set of arrays has its own of."""
+    return [
+        u.arg.slot
+        for u in _buffers(launch.body)
+        if u.shape == (1,) and len({places[u.arg.slot] for places in launch.places}) > 1
+    ]
 
 
 def _loaded(body: KernelBody, name: str, device: str) -> tuple[Kernel, tuple[Launcher, ...]]:
