@@ -7,6 +7,7 @@ those of an index expression, and stand for those of all blocks.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -33,8 +34,8 @@ def observed(
     """For each launch of a kernel, what its warps asked of memory at each access, by node.
 
     kernel, arrays, name: as `uopc.check` takes them; nothing of the caller's is written.
-    most_threads: that are traced; counts are scaled from their blocks to the grid.  A COPY is left
-    out: it has two addresses.
+    most_threads: that are traced; counts are scaled from their blocks to the grid.  Copies are left
+    out, which have two addresses, and matrices, which have one for each row.
 
     Raises UsageError where arrays do not fit, and the first fault of a kernel that cannot go on.
     """
@@ -72,12 +73,15 @@ def _counts(
     warps: dict[UOp, dict[tuple[object, ...], dict[int, int]]] = {}
     for e in events:
         if e.what == "access":
-            request = (e.block, e.thread // WARP, e.loops)
-            lanes = warps.setdefault(source.places[e.place], {}).setdefault(request, {})
+            of_place = warps.setdefault(source.places[e.place], {})
+            for turn in itertools.count():  # an event tells eight loops: turns of others look alike
+                lanes = of_place.setdefault((e.block, e.thread // WARP, e.loops, turn), {})
+                if e.thread % WARP not in lanes:
+                    break
             lanes[e.thread % WARP] = e.address
     out = {}
     for site in every:
-        if site.op in ("COPY", "BULK", "SEND"):
+        if site.op in ("COPY", "BULK", "SEND", "LDMATRIX", "STMATRIX"):
             continue
         requests = warps.get(site.node, {})
         at, active = _table(requests)

@@ -228,7 +228,8 @@ def _accesses(u: UOp) -> Iterator[tuple[str, UOp, bool, int]]:
     """(op, element, store, bytes of a thread) of each memory access that a node makes."""
     if u.op in (Ops.LOAD, Ops.STORE):
         element = u.src[0]
-        if addrspace(element) in _SEEN:
+        by_value = memory(element).op is Ops.BUFFER and memory(element).arg.shape == ()
+        if addrspace(element) in _SEEN and not by_value:
             width = u.arg.width if hasattr(u.arg, "width") else 1
             yield u.op.name, element, u.op is Ops.STORE, width * element.dtype.itemsize
     elif u.op is Ops.ATOMIC:
