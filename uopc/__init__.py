@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uopc.checking import Verdict, check
     from uopc.pipeline import Kernel, compile
     from uopc.profiling import Profile, profile
+    from uopc.reporting import predict, report
     from uopc.searching import search
     from uopc.tensor import Tensor
     from uopc.tracing import trace
@@ -32,7 +33,9 @@ __all__ = [
     "check",
     "compile",
     "dtypes",
+    "predict",
     "profile",
+    "report",
     "search",
     "trace",
 ]
@@ -42,6 +45,8 @@ _LATER = {
     "Profile": "profiling",
     "profile": "profiling",
     "Verdict": "checking",
+    "predict": "reporting",
+    "report": "reporting",
     "check": "checking",
     "search": "searching",
     "trace": "tracing",

@@ -21,6 +21,7 @@ from uopc.doctor import doctor
 from uopc.errors import UopcError, UsageError
 from uopc.examine import check_file, parse_triple, trace_file
 from uopc.export import export
+from uopc.inspecting import inspect
 from uopc.printing import console, mib
 from uopc.profiling import RUNS
 from uopc.profiling.command import profile_file
@@ -58,6 +59,9 @@ def _run(options: argparse.Namespace) -> int:
         return doctor(out)
     if options.command == "show":
         return show(out, options.what, options.target, options.opts, options.view)
+    if options.command == "inspect":
+        o = options
+        return inspect(out, o.what, o.target, o.opts, o.gpu, o.json, o.seed)
     if options.command == "view":
         asked = (options.what, options.target, options.opts, options.gpu, options.output)
         return view_file(out, *asked)
@@ -159,6 +163,21 @@ def _parser() -> argparse.ArgumentParser:
             default=View.SOURCE,
             help=text,
         )
+
+    tell = commands.add_parser(
+        "inspect",
+        help="what a kernel of yours does to memory, what bounds it, what would mend it",
+        description="Import FILE and report on the kernel that NAME is: each access with sectors "
+        "and bank conflicts, registers and occupancy, roofline and expected time, warnings with "
+        "the change of Opts that would mend them. It needs no GPU. Where data decides where an "
+        "access goes, the emulator runs on the arrays of FILE, or on random ones.",
+    )
+    tell.add_argument("what", metavar="FILE:NAME")
+    tell.add_argument("--target", help="cuda, or an arch such as sm_90a (this GPU, or sm_80)")
+    tell.add_argument("--opts", metavar="JSON", help="every choice, as in uopc show")
+    tell.add_argument("--gpu", metavar="NAME", help="the GPU of the times, such as H100")
+    tell.add_argument("--json", metavar="FILE", help="all of it as JSON; - instead of the tables")
+    tell.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
 
     draw = commands.add_parser(
         "view",

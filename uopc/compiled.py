@@ -15,6 +15,9 @@ import numpy as np
 from uopc.decision import Because, Decision, Guess
 from uopc.dtype import DType
 from uopc.errors import UsageError
+from uopc.inspect.gpus import GPU
+from uopc.inspect.records import ProgramReport
+from uopc.inspect.report import program_report
 from uopc.kernel import USUAL, Dims, Numerics, Passed, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.render.c import render_c
@@ -202,6 +205,15 @@ class Kernel:
             parts.append(head + "".join(said))
             parts += [f"-- {passed}\n{show(passed.graph)}" for passed in step.trace]
         return "\n\n".join(parts)
+
+    def report(self, gpu: str | GPU | None = None) -> ProgramReport:
+        """What each launch does to memory, what bounds it, and why it is as it is; nothing runs.
+
+        gpu: the GPU that times are for, by name ("H200") or as a record of its rates; None: a usual
+        one of the target.  Where data decides where an access goes, its counts are unknown here:
+        `uopc.report` takes arrays.  Raises UsageError on cpu, and for a GPU that is not known.
+        """
+        return program_report(self.steps[-1].source.name, self.steps, gpu)
 
     def __call__(self, *inputs: Any, out: Any = None, stream: Any = None) -> Any:
         """Run on arrays in slot order; the outputs, in `out` if given (an array or a list).

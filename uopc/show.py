@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -78,16 +79,18 @@ def show(out: Console, what: str, target: str | None, opts: str | None, view: Vi
             out.print()
     if shown.boundaries:
         out.print()
-        print_boundaries(out, shown)
+        print_boundaries(out, shown.boundaries, shown.moved_bytes, shown.least_bytes)
     return 0
 
 
-def print_boundaries(out: Console, shown: Shown) -> None:
+def print_boundaries(
+    out: Console, found: Sequence[Boundary], moved_bytes: int, least_bytes: int
+) -> None:
     """Why kernels end where they do: what each leaves in memory, what is computed again, what was
     kept apart."""
-    heading(out, f"{shown.moved_bytes} bytes moved, {shown.least_bytes} at least")
-    where = [f"launch {b.kernel + 1}" if b.kernel >= 0 else "overall" for b in shown.boundaries]
-    said = list(zip(where, (b.text for b in shown.boundaries), strict=True))
+    heading(out, f"{moved_bytes} bytes moved, {least_bytes} at least")
+    where = [f"launch {b.kernel + 1}" if b.kernel >= 0 else "overall" for b in found]
+    said = list(zip(where, (b.text for b in found), strict=True))
     facts(out, said)
 
 
@@ -107,7 +110,7 @@ def subject_steps(
             f"{name} is tensors, of which a schedule makes kernels: --opts cannot say which of "
             "them it is for. Show the body of one kernel."
         )
-    target = _target(target)
+    target = usual_target(target)
     plan = schedule_of(*subject.tensors, on=_named(target))
     counts: Counter[str] = Counter()
     steps: list[Step] = []
@@ -135,7 +138,7 @@ def steps_of(
                 f"Show its body instead."
             )
         return subject.steps
-    target = _target(target)
+    target = usual_target(target)
     on = _named(target)
     name = kernel_name(name)
     if isinstance(subject, UOp):
@@ -166,7 +169,7 @@ def parse_opts(text: str, gpu: bool) -> Opts:
         raise UsageError(f"--opts {text!r}: {error}. Write them like {EXAMPLE}.") from None
 
 
-def _target(asked: str | None) -> str:
+def usual_target(asked: str | None) -> str:
     """What is asked for, else this machine's GPU, else an arch that shows what GPUs do."""
     return asked or (DEFAULT_ARCH if why_unusable() else "cuda")
 

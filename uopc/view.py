@@ -8,9 +8,7 @@ from rich.console import Console
 
 from uopc.errors import UsageError
 from uopc.inspect.page import page
-from uopc.inspect.report import program_report
-from uopc.show import steps_of
-from uopc.userfile import kernel_name, load
+from uopc.inspecting import reported_file
 
 
 def view(
@@ -23,15 +21,8 @@ def view(
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
-    name, subject = load(what)
-    steps = steps_of(name, subject, target, opts)
-    on = steps[0].source.target
-    if not on.is_gpu:
-        raise UsageError(
-            f"{name} is for {on}: a page shows warps and their memory, so it wants a GPU target. "
-            f"Add --target sm_80 or the like."
-        )
-    text = page(program_report(kernel_name(name), steps, gpu), _folders(what))
+    name, made, _ = reported_file(what, target, opts, gpu)
+    text = page(made, _folders(what))
     file = Path(f"{name}.html" if to is None else to)
     try:
         file.write_text(text, encoding="utf-8")

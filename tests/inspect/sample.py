@@ -54,7 +54,7 @@ def report(step: Step, name: str, registers: int = 40, shared_bytes: int = 8192)
     held = occupancy(step.source.target, threads, registers, shared_bytes)
     blocks = grid[0] * grid[1] * grid[2]
     waves = blocks / (held.blocks_per_sm * step.source.target.sms)
-    texts = [(stage, show(graph)) for stage, graph in step.trace]
+    texts = [(passed.name, show(passed.graph)) for passed in step.trace]
     return Report(
         name=name,
         target=step.source.target,

@@ -195,7 +195,7 @@ class Advice:
 
     kind: "uncoalesced", "bank conflicts", "sub-warp block", "spills", "few blocks".
     access: its number, or -1; mend: the change of Opts, as text; opts: the changed Opts, where one
-    change does it.
+    change does it; tried: what came of that change, where it was tried.
     """
 
     kind: str
@@ -203,6 +203,7 @@ class Advice:
     mend: str
     access: int = -1
     opts: Opts | None = None
+    tried: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,17 @@ class Report:
     def text(self) -> str:
         """The source as one string."""
         return "\n".join(line.text for line in self.source)
+
+    @property
+    def sectors(self) -> dict[str, float]:
+        """Sectors per request of each memory, by its name in the source: 32-byte pieces that a warp
+        moves at once."""
+        found: dict[str, tuple[int, int]] = {}
+        for a in self.accesses:
+            if a.space == "global" and a.requests:
+                pieces, requests = found.get(a.memory, (0, 0))
+                found[a.memory] = (pieces + a.sectors, requests + a.requests)
+        return {name: pieces / requests for name, (pieces, requests) in found.items()}
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON; derived figures of accesses are in it."""
@@ -262,14 +274,23 @@ class Boundary:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """Launches in order, and what stands between them; boundaries are empty for a kernel whose
-    body was given."""
+    """Launches in order, and what stands between them.
+
+    boundaries: of tensors, of which a schedule makes kernels; empty for a kernel whose body was
+    given.  moved_bytes: that all launches must read and write; least_bytes: the fewest that could
+    do, where that is known.
+    """
 
     name: str
     launches: tuple[Report, ...]
     boundaries: tuple[Boundary, ...] = ()
     moved_bytes: int = 0
     least_bytes: int = 0
+
+    @property
+    def predicted_s(self) -> float:
+        """What all launches are expected to take, one after the other."""
+        return sum(r.roofline.predicted_s for r in self.launches)
 
     def to_json(self, indent: int | None = None) -> str:
         """The program as JSON text."""

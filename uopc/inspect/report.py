@@ -26,17 +26,24 @@ class Launched(Protocol):
     """What is reported on: a step of a compiled kernel (`uopc.compiled.Step`)."""
 
     @property
-    def opts(self) -> Opts: ...
+    def opts(self) -> Opts:
+        """Its choices."""
+
     @property
-    def program(self) -> ProgramTree: ...
+    def program(self) -> ProgramTree:
+        """Its tree."""
+
     @property
     def cuda_source(self) -> Source:
         """Its CUDA text.  Raises UsageError where it is for a CPU."""
 
     @property
-    def trace(self) -> tuple[Passed, ...]: ...
+    def trace(self) -> tuple[Passed, ...]:
+        """The graph after each pass."""
+
     @property
-    def decisions(self) -> tuple[Decision, ...]: ...
+    def decisions(self) -> tuple[Decision, ...]:
+        """Which rule made which choice."""
 
 
 def report(
@@ -77,8 +84,10 @@ def program_report(
     on: str | GPU | None = None,
     boundaries: Sequence[Boundary] = (),
     found: Sequence[Mapping[UOp, Counts]] = (),
+    least_bytes: int = 0,
 ) -> ProgramReport:
-    """Launches in order.  boundaries: of a schedule; found: counts for each launch, or none."""
+    """Launches in order.  boundaries, least_bytes: of a schedule; found: counts for each launch, or
+    none."""
     reports = [report(step, on, counts) for step, counts in itertools.zip_longest(steps, found)]
     moved = sum(r.roofline.must_bytes for r in reports)
-    return ProgramReport(name, tuple(reports), tuple(boundaries), moved, 0)
+    return ProgramReport(name, tuple(reports), tuple(boundaries), moved, least_bytes)

@@ -160,7 +160,10 @@ def _chain_clocks(program: ProgramTree, accesses: Sequence[AccessReport]) -> flo
                 wait += new * (L2_CLOCKS + first * FAR_CLOCKS)
             key = (loops, s.warps)
             waits[key] = max(wait, waits.get(key, 0.0))
-    return sum(wait * math.prod(r.arg.size for r in loops) for (loops, _), wait in waits.items())
+    total = 0.0
+    for (loops, _), wait in waits.items():
+        total += wait * math.prod(int(r.arg.size) for r in loops)
+    return total
 
 
 def _step_bytes(site: Site, loops: Sequence[UOp]) -> float:

@@ -1,0 +1,133 @@
+"""`uopc.report` and `uopc.predict`: what there is to say about a kernel in whatever form it comes.
+
+The report itself: `uopc/inspect/`.  Here arrays let the emulator say where data sends accesses, and
+the changes that warnings suggest are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uopc.errors import UopcError
+from uopc.inspect.gpus import GPU
+from uopc.inspect.records import Advice, How, ProgramReport, Report
+from uopc.inspect.report import program_report
+from uopc.inspect.warps import Counts
+from uopc.launches import launches_of
+from uopc.observing import observed
+from uopc.opts import Opts
+from uopc.pipeline import Kernel, compile
+from uopc.show import Shown, subject_steps, usual_target
+from uopc.tensor import Tensor
+from uopc.uop.node import UOp
+from uopc.uop.ops import Ops
+from uopc.userfile import Lazy, Subject, kernel_name
+
+#: statements of threads beyond which a kernel is not emulated only to see where it reads
+MOST_WORK = 1 << 28
+
+
+def report(
+    kernel: Any,
+    *arrays: Any,
+    target: str | None = None,
+    opts: Opts | None = None,
+    gpu: str | GPU | None = None,
+    name: str = "kernel",
+) -> ProgramReport:
+    """What a kernel does to memory, what bounds it, and why it looks like that.  No GPU is needed.
+
+    Parameters
+    ----------
+    kernel: a shaped body or several, loop IR (a SINK), a compiled Kernel for a GPU target, or lazy
+        Tensors.
+    arrays: in slot order; where data decides where an access goes, the emulator runs on them.
+        Without them such accesses are listed, and not counted.
+    target, opts: as `uopc.compile` takes them; None: this machine's GPU, or sm_80 where there is
+        none, and automatic choices.
+    gpu: the GPU that times are for: "H200", another name, or a record of its rates; None: a usual
+        one of the target.
+    name: of what is no Kernel yet.
+
+    Raises UsageError for what is no kernel of a GPU, arrays that do not fit, a GPU that is not
+    known.
+    """
+    return reported(_subject(kernel), name, arrays, target, opts, gpu)
+
+
+def predict(kernel: Any, gpu: str | GPU | None = None, **how: Any) -> float:
+    """Microseconds that a kernel is expected to take on a GPU, its launches one after the other.
+
+    kernel, gpu, how: as `report` takes them.  What the number is made of: note 0016.
+    """
+    return report(kernel, gpu=gpu, **how).predicted_s * 1e6
+
+
+def reported(
+    subject: Subject,
+    name: str,
+    arrays: Sequence[Any] = (),
+    target: str | None = None,
+    opts: Opts | None = None,
+    gpu: str | GPU | None = None,
+) -> ProgramReport:
+    """The report on what `uopc.userfile.load` gives; the changes that its warnings suggest are
+    tried where Opts can be given."""
+    bodies = subject if isinstance(subject, tuple) else ()
+    if isinstance(subject, tuple):
+        subject = compile(list(subject), opts, usual_target(target), kernel_name(name))
+        shown = Shown(name, subject.steps)
+    else:
+        shown = subject_steps(name, subject, target, None if opts is None else opts.to_json())
+    first = program_report(name, shown.steps, gpu, shown.boundaries, least_bytes=shown.least_bytes)
+    if arrays and not isinstance(subject, Lazy) and _unknown(first):
+        first = program_report(name, shown.steps, gpu, found=_observed(subject, arrays, name))
+    if bodies and len(first.launches) == 1:
+        (one,) = first.launches
+        tried = [_tried(w, bodies, one, name, gpu) for w in one.warnings]
+        return replace(first, launches=(replace(one, warnings=tuple(tried)),))
+    return first
+
+
+def _subject(kernel: Any) -> Subject:
+    if isinstance(kernel, Tensor):
+        return Lazy((kernel,))
+    if isinstance(kernel, Kernel) or (isinstance(kernel, UOp) and kernel.op is Ops.SINK):
+        return kernel
+    several = list(kernel) if isinstance(kernel, list | tuple) else [kernel]
+    if several and all(isinstance(x, Tensor) for x in several):
+        return Lazy(tuple(several))
+    return tuple(several)
+
+
+def _unknown(made: ProgramReport) -> bool:
+    return any(a.how is How.UNKNOWN for r in made.launches for a in r.accesses)
+
+
+def _observed(
+    subject: Kernel | UOp, arrays: Sequence[Any], name: str
+) -> list[Mapping[UOp, Counts]]:
+    """Counts of accesses by node, a mapping for each launch; none where emulation takes long."""
+    launches = launches_of(subject, arrays, name=name)
+    if sum(s.work for s in launches.sources(check=False)) > MOST_WORK:
+        return []
+    return [*observed(subject, *arrays, name=name)]
+
+
+def _tried(
+    advice: Advice, bodies: Sequence[UOp], before: Report, name: str, gpu: str | GPU | None
+) -> Advice:
+    """A warning, and what came of the change that it suggests."""
+    if advice.opts is None:
+        return advice
+    try:
+        kernel = compile(list(bodies), advice.opts, before.target, name)
+        after = program_report(name, kernel.steps, gpu)
+    except UopcError as error:
+        return replace(advice, opts=None, tried=f"refused: {error}")
+    sectors = sum(a.sectors for r in after.launches for a in r.accesses)
+    moved = f"{sectors} sectors instead of {sum(a.sectors for a in before.accesses)}"
+    times = (after.predicted_s * 1e6, before.roofline.predicted_s * 1e6)
+    return replace(advice, tried=f"{moved}, {times[0]:.1f} us expected instead of {times[1]:.1f}")
