@@ -42,7 +42,7 @@ def inspect(
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
-    name, made, said = reported_file(what, target, opts, gpu, seed)
+    _, made, said = reported_file(what, target, opts, gpu, seed)
     if json == "-":
         out.out(made.to_json(indent=1), highlight=False)
         return 0

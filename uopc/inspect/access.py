@@ -54,9 +54,7 @@ def listing(
     threads = Threads.of(program.launch)
     reports = tuple(
         [
-            _report(n, site, program.launch, threads, renderer, line_of.get(site.statement, 0))
-            if found is None or site.node not in found
-            else _emulated(n, site, found[site.node], program.launch, renderer, line_of)
+            _report(n, site, program.launch, threads, renderer, line_of, found or {})
             for n, site in enumerate(every)
         ]
     )
@@ -106,26 +104,22 @@ def _graph_lines(root: UOp) -> dict[UOp, int]:
 
 # ---- one access
 def _report(
-    n: int, site: Site, launch: Launch, threads: Threads, renderer: CUDARenderer, line: int
+    n: int,
+    site: Site,
+    launch: Launch,
+    threads: Threads,
+    renderer: CUDARenderer,
+    line_of: Mapping[UOp, int],
+    found: Mapping[UOp, Counts],
 ) -> AccessReport:
-    plain = _described(n, site, launch, renderer, line)
+    plain = _described(n, site, launch, renderer, line_of.get(site.statement, 0))
     try:
         counts = count(site, launch, threads)
     except DataDecidesError:
+        if site.node in found:
+            return _with(plain, site, found[site.node], How.EMULATED)
         return plain
     return _with(plain, site, counts, How.EXACT if counts.exact else How.SAMPLED)
-
-
-def _emulated(
-    n: int,
-    site: Site,
-    counts: Counts,
-    launch: Launch,
-    renderer: CUDARenderer,
-    line_of: Mapping[UOp, int],
-) -> AccessReport:
-    plain = _described(n, site, launch, renderer, line_of.get(site.statement, 0))
-    return _with(plain, site, counts, How.EMULATED)
 
 
 def _with(plain: AccessReport, site: Site, counts: Counts, how: How) -> AccessReport:

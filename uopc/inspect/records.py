@@ -17,6 +17,10 @@ from uopc.opts import Opts
 from uopc.target import Target
 
 
+#: of a thread, whatever it uses: seen with ncu on an H200 (note 0016)
+LEAST_REGISTERS = 16
+
+
 class How(Enum):
     """How an access was counted."""
 
@@ -111,6 +115,7 @@ class AccessReport:
 class ResourceReport:
     """What ptxas says and what an SM holds.  missing: why there is nothing to say, "" usually.
 
+    launched_registers: what a launch gives a thread, which is 16 at least.
     waves: rounds in which all SMs work through the grid; tail: part of the last one that is busy
     (1.0: it is full).  limited_by: "threads", "registers", "shared memory" or "blocks".
     mix: SASS instructions of the text by kind ("LDG", "FFMA", ...), the most frequent first; empty
@@ -132,6 +137,10 @@ class ResourceReport:
     mix: tuple[tuple[str, int], ...] = ()
     mix_missing: str = ""
     missing: str = ""
+
+    @property
+    def launched_registers(self) -> int:
+        return max(self.registers, LEAST_REGISTERS)
 
 
 @dataclass(frozen=True)
