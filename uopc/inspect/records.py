@@ -16,7 +16,6 @@ from uopc.kernel import Dims
 from uopc.opts import Opts
 from uopc.target import Target
 
-
 #: of a thread, whatever it uses: seen with ncu on an H200 (note 0016)
 LEAST_REGISTERS = 16
 
