@@ -44,7 +44,13 @@ def test_sectors_as_a_gpu_counted_them(probe: dict[str, Any]) -> None:
 
 def test_the_probes_hold_what_models_differ_in() -> None:
     """Enough of every kind, with and without conflicts: a rule that is wrong meets its pattern."""
-    for op, count in (("load", 90), ("store", 80), ("ldmatrix", 10), ("stmatrix", 10), ("atomic", 5)):
+    for op, count in (
+        ("load", 90),
+        ("store", 80),
+        ("ldmatrix", 10),
+        ("stmatrix", 10),
+        ("atomic", 5),
+    ):
         mine = [p for p in SHARED if p["op"] == op]
         assert len(mine) >= count
         assert {p["conflicts"] > 0 for p in mine} == {True, False}

@@ -39,6 +39,8 @@ from uopc.uop.ops import Ops, RangeArg
 AT_ONCE, MOST_LANES = 1 << 19, 1 << 22
 #: parts into which guards may cut what is counted, and points of one that is not cut further
 MOST_PARTS, SMALL_PART = 1024, 64
+#: its multiples modulo 1 lie evenly and in step with nothing
+GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class DataDecidesError(Exception):
@@ -193,10 +195,6 @@ class _Part:
     start: tuple[int, ...]
     size: tuple[int, ...]
     open: bool
-
-    @property
-    def points(self) -> int:
-        return math.prod(self.size)
 
     def with_(self, n: int, start: int, size: int) -> _Part:
         """The same with other values of one range."""
@@ -370,7 +368,7 @@ def _counted(
     points = math.prod(size for *_, size in walked)
     each = remainders.size * threads.present.size  # lanes of one point
     every = max(1, -(-points * each // MOST_LANES))
-    chosen = np.arange(every // 2 if every > 1 else 0, points, every, dtype=np.int64)
+    chosen = _evenly(points, every)
     at_once = max(1, AT_ONCE // each)
     total = Counts()
     for begin in range(0, chosen.size, at_once):
@@ -386,6 +384,14 @@ def _counted(
             one = of_requests(site, addresses + more, active)
             total = total.plus(_times(one, int(often)))
     return scaled(total, points / chosen.size) if every > 1 else total
+
+
+def _evenly(points: int, every: int) -> Ints:
+    """One of each `every` numbers below `points`: not always the same one, which all those that a
+    guard takes or leaves could be."""
+    n = np.arange(-(-points // every), dtype=np.int64)
+    place = n * every + (n * GOLDEN % 1.0 * every).astype(np.int64)
+    return np.minimum(place, points - 1)
 
 
 def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, Ints]:
@@ -436,7 +442,8 @@ def of_requests(site: Site, addresses: Ints, active: Bools) -> Counts:
         addresses, active = addresses[some], active[some]
     if not addresses.size:
         return Counts()
-    lanes = tuple([int(x) if on else None for x, on in zip(addresses[0], active[0], strict=True)])
+    n = int(active.sum(axis=-1).argmax())
+    lanes = tuple([int(x) if on else None for x, on in zip(addresses[n], active[n], strict=True)])
     made = Counts(addresses.shape[0], int(active.sum()), lanes=lanes)
     width = site.width_bytes
     if site.op == "BULK":  # whole lines, asked for by one thread
