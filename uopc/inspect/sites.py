@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uopc import layouts
-from uopc.dtype import AddrSpace
+from uopc.dtype import AddrSpace, dtypes
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.passes.bind import hardware_ranges
 from uopc.render.base import owner
@@ -196,6 +196,12 @@ def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...
         yield yes, (*extra, condition)
         yield no, (*extra, UOp(Ops.NOT, (condition,)))
         return
+    if u.dtype is dtypes.bool and u.op in _EARLY:  # && and || may not come to the second
+        first, second = u.src
+        goes_on = first if u.op in (Ops.AND, Ops.MIN) else UOp(Ops.NOT, (first,))
+        yield first, extra
+        yield second, (*extra, goes_on)
+        return
     gated = _gate(u) if u.op in (Ops.LOAD, Ops.STORE) else ()
     for n, s in enumerate(operands(u)):
         if s.op is Ops.CONST:
@@ -221,6 +227,8 @@ def _gate(u: UOp) -> tuple[UOp, ...]:
     return ()
 
 
+#: what the renderers spell && and || on bools
+_EARLY = (Ops.AND, Ops.OR, Ops.MIN, Ops.MAX)
 _SEEN = (AddrSpace.GLOBAL, AddrSpace.SHARED, AddrSpace.CLUSTER)
 
 
