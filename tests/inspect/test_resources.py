@@ -64,7 +64,7 @@ def test_the_mix_of_a_kernel() -> None:
         pytest.skip(str(error))
     mix = dict(reported(step).mix)
     assert mix["LDG"] == mix["STG"] == 1 and mix["MUFU"] == 4 and mix["EXIT"] == 1
-    instructions = [x for x in lines if ";" in x and " NOP " not in x]
+    instructions = [x for x in lines if ";" in x and "NOP" not in x]
     assert sum(mix.values()) == len(instructions)
 
 
