@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from tests.helpers import alloc
 from tests.inspect.slow_counts import counts as slow_counts
-from tests.kernels import param
+from tests.kernels import columns, param
 from uopc.dtype import AddrSpace, DType, dtypes
+from uopc.errors import ToolchainError
 from uopc.inspect import warps
 from uopc.inspect.sites import Site, sites
-from uopc.inspect.warps import Counts, DataDecidesError, Threads, count, scaled
+from uopc.inspect.warps import Counts, DataDecidesError, Threads, count, read_at_once, scaled
 from uopc.kernel import Launch, ProgramTree
 from uopc.opts import Opts
 from uopc.pipeline import compile, finish
@@ -283,6 +284,77 @@ def test_a_sample_says_so_and_is_close(
     assert not sample.exact
     for said, true in ((sample.requests, exact.requests), (sample.sectors, exact.sectors)):
         assert said == pytest.approx(true, rel=0.1)
+
+
+# ---- what ptxas reads at once
+def reads(offset: UOp, *loops: UOp, gate: UOp | None = None) -> ProgramTree:
+    """A kernel that copies from shared memory at an offset."""
+    tile, y = alloc(AddrSpace.SHARED, dtypes.f32, 4096), buffer(0, dtypes.f32, (MANY,))
+    c = Cursor()
+    c.store(tile.index(L), 0.0)
+    c.barrier()
+    with c.loop(*loops):
+        c.store(y.index(offset), c.load(tile.index(offset), gate, None if gate is None else 0.0))
+    return finish(c.sink())
+
+
+def the_read(program: ProgramTree) -> Site:
+    (found,) = [s for s in sites(program) if s.op == "LOAD"]
+    return found
+
+
+V, V2, W8 = (range_(n, 6, AxisType.UPCAST) for n in (4, 2, 8))
+
+
+@pytest.mark.parametrize(
+    ("offset", "loops", "count"),
+    [
+        (L * 4 + V, (V,), 4),
+        (L * 8 + K * 256 + V, (K, V), 4),
+        (L * 4 + V2, (V2,), 2),
+        (L * 2 + V2, (V2,), 2),
+        (L * 2 + V, (V,), 2),  # aligned to two
+        (L * 8 + W8, (W8,), 4),  # twice
+        (L * 4 + V + 1, (V,), 1),  # not aligned
+        (L * 3 + V, (V,), 1),
+        (L + V * 32, (V,), 1),  # no neighbours
+        (L * 4 - V + 3, (V,), 1),  # backwards
+        (L * 6 + K, (K,), 1),  # a loop that stays one
+        (L * 4 + V // 2 + V, (V,), 1),
+    ],
+)
+def test_unrolled_neighbours(offset: UOp, loops: tuple[UOp, ...], count: int) -> None:
+    program = reads(offset, *loops)
+    site = the_read(program)
+    wide = read_at_once(site)
+    assert (wide.count if wide else 1) == count
+    found = warps.count(site, program.launch, Threads.of(program.launch))
+    each = slow_counts(site, program.launch)
+    assert (found.requests, found.threads) == (each.requests, each.threads)
+    if count == 1:
+        assert numbers(found) == each
+        return
+    assert found.wavefronts <= each.wavefronts
+    if offset is L * 4 + V:
+        assert each.wavefronts == 4 * 4 and found.wavefronts == found.least_wavefronts == 4
+
+
+def test_neighbours_under_a_guard_of_their_own() -> None:
+    program = reads(L * 4 + V, V, gate=V < 3)
+    assert read_at_once(the_read(program)) is None
+    assert read_at_once(the_read(reads(L * 4 + V, V, gate=L < 3))) is not None
+
+
+def test_ptxas_reads_them_at_once() -> None:
+    """The columns' sum of an automatic choice: four neighbours a thread, eight rows of them."""
+    (step,) = compile(columns(param(0, 4096, 1000)), target="sm_90a").steps
+    wide = [s for s in sites(step.program) if read_at_once(s)]
+    assert wide and all(s.width_bytes == 4 for s in wide)
+    try:
+        sass = step.cubin.sass
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    assert "LDS.128" in sass
 
 
 # ---- where data decides

@@ -16,6 +16,7 @@ from uopc.kernel import ProgramTree
 from uopc.opts import Opts
 from uopc.symbolic import index as ix
 from uopc.uop.facts import free
+from uopc.uop.node import toposort
 from uopc.uop.ops import AxisType, Ops
 
 WARP, SECTOR_BYTES = 32, 32
@@ -29,6 +30,21 @@ MORE_SECTORS = 3
 MOST_THREADS = 1024
 #: threads of a block that a warning suggests, and bytes below which few blocks are as good
 GOOD_BLOCK, SMALL_BYTES = 128, 1 << 20
+#: a grid of so many blocks an SM is not few; a thread with so many copies is sure not to spill
+FEW, MOST_COPIES = 0.5, 128
+#: reads along a stored axis, for each along a reduced one, below which lanes reduce together
+HARDLY_ANY = 0.25
+#: a tile that is turned: its lanes, and its copies of the axis that they do not walk
+TILE_LANES, TILE_COPIES = 8, 4
+PAD = "pad the rows of the tile by one bank, such as 33 elements of 4 bytes for 32"
+#: what mends a kernel that was written as loop IR, whose choices are made, by kind of warning
+_BY_HAND = {
+    "uncoalesced": "let neighbouring lanes go to neighbouring elements",
+    "bank conflicts": PAD,
+    "spills": "smaller REG memories, or shorter UPCAST ranges",
+    "sub-warp block": "LOCAL ranges of 32 threads or more",
+    "few blocks": "more of the work in GLOBAL ranges",
+}
 
 
 def advice(
@@ -37,8 +53,9 @@ def advice(
     accesses: Sequence[AccessReport],
     used: ResourceReport,
     gpu: GPU,
+    by_hand: bool = False,
 ) -> tuple[Advice, ...]:
-    """What is clearly wrong, the worst first."""
+    """What is clearly wrong, the worst first.  by_hand: it is loop IR, which has no Opts."""
     found = [
         *_spills(opts, used),
         *_uncoalesced(opts, program, accesses),
@@ -46,6 +63,8 @@ def advice(
         *_small_block(opts, program),
         *_few_blocks(opts, program, accesses, gpu),
     ]
+    if by_hand:
+        return tuple(replace(a, mend=_BY_HAND[a.kind], opts=None) for a in found)
     return tuple(found)
 
 
@@ -91,23 +110,63 @@ def _coalescing(
         return "no axis walks this memory in order: copy the view first", None
     if wanted == x:
         return "lanes walk its axis already: the view itself leaves gaps; copy it first", None
+    if x in stored and wanted not in stored and _reads_follow(wanted, stored, every):
+        better = _reducing_together(opts, program, wanted)
+        sizes = dict(better.local)
+        return f"lanes that reduce together: Opts.lanes={better.lanes}, local={sizes}", better
     votes: dict[int, int] = {}
     for a, s in every:
         if (axis := _contiguous_axis(s)) is not None and axis in stored:
             votes[axis] = votes.get(axis, 0) + a.least_sectors
     best = max(votes, key=lambda axis: (votes[axis], axis == x), default=wanted)
     if best != x and best in stored:
-        sizes = _exchanged(dict(opts.local), best, x)
+        sizes = _exchanged(dict(opts.local), best, x, reduces=x not in stored)
         better = _with(opts, local=sizes, lanes=_first(opts, best, sizes))
         return f"lanes along axis {best}: Opts.lanes={better.lanes}, local={sizes}", better
-    if wanted in stored and x is not None and not opts.turn and stored >= {x, wanted}:
-        local = dict(opts.local)
-        sizes = {**local, wanted: max(local.get(wanted, 1), 8), x: max(local.get(x, 1), WARP)}
-        copies = {**dict(opts.upcast), wanted: max(1, WARP // sizes[wanted])}
-        lanes = _first(opts, x, sizes)
-        better = _with(opts, local=sizes, upcast=copies, turn={wanted: 1}, lanes=lanes)
-        return f"tiles in shared memory: Opts.turn={{{wanted}: 1}}", better
+    if x is not None and not opts.turn and stored >= {x, wanted} and not _reduces(program):
+        better = _turned(opts, wanted, x)
+        return f"tiles in shared memory: Opts.turn={dict(better.turn)}", better
     return f"it follows axis {wanted}, lanes follow axis {x}: stage it in shared memory", None
+
+
+def _reduces(program: ProgramTree) -> bool:
+    """Does it sum, or the like, along an axis: in a thread, or by lanes together?"""
+    return any(
+        u.op is Ops.SHUFFLE or (u.op is Ops.RANGE and u.arg.kind is AxisType.REDUCE)
+        for u in toposort(program.sink)
+    )
+
+
+def _reads_follow(
+    reduced: int, stored: set[int], every: Sequence[tuple[AccessReport, Site]]
+) -> bool:
+    """Do nearly all reads follow a reduced axis?"""
+    along = others = 0
+    for a, s in every:
+        axis = None if s.store else _contiguous_axis(s)
+        along += a.least_sectors * (axis == reduced)
+        others += a.least_sectors * (axis in stored)
+    return others < HARDLY_ANY * along
+
+
+def _reducing_together(opts: Opts, program: ProgramTree, axis: int) -> Opts:
+    """A warp along a reduced axis, and as many threads as before, a warp at least."""
+    local = {a: n for a, n in opts.local if n > 1 and a != axis}
+    rest = max(1, program.launch.threads // WARP)
+    for a in local:
+        local[a] = min(local[a], rest)
+        rest = max(1, rest // local[a])
+    sizes = {a: n for a, n in sorted({**local, axis: WARP}.items()) if n > 1}
+    return _with(opts, local=sizes, lanes=_first(opts, axis, sizes))
+
+
+def _turned(opts: Opts, axis: int, x: int) -> Opts:
+    """Square tiles of a warp along x and another axis, which change places in shared memory."""
+    sizes = {axis: TILE_LANES, x: WARP}
+    copies = {**{a: n for a, n in opts.upcast if a not in sizes}, axis: TILE_COPIES}
+    vectors = {a: n for a, n in opts.vector if a not in sizes}
+    lanes = (x, axis)
+    return _with(opts, local=sizes, upcast=copies, vector=vectors, turn={axis: 1}, lanes=lanes)
 
 
 def _spread_by_vector(site: Site, x: int) -> bool:
@@ -121,15 +180,17 @@ def _spread_by_vector(site: Site, x: int) -> bool:
     return any(0 < step < SECTOR_BYTES for step in steps)
 
 
-def _exchanged(local: dict[int, int], axis: int, x: int | None) -> dict[int, int]:
-    """Lanes of two axes, a warp of them along the first."""
+def _exchanged(local: dict[int, int], axis: int, x: int | None, reduces: bool) -> dict[int, int]:
+    """Lanes of two axes, a warp of them along the first.  reduces: those of the other one sum
+    together, and stay as many as a block has room for."""
     across = local.get(axis, 1)
     along = local.get(x, 1) if x is not None else 1
-    sizes = {**local, axis: max(along, min(WARP, max(WARP, across)))}
+    sizes = {**local, axis: WARP if reduces else max(along, min(WARP, max(WARP, across)))}
     if x is not None:
         rest = math.prod(n for a, n in sizes.items() if a not in (axis, x))
-        sizes[x] = max(1, min(across, MOST_THREADS // (sizes[axis] * rest)))
-    return {a: n for a, n in sizes.items() if n > 1}
+        room = MOST_THREADS // (sizes[axis] * rest)
+        sizes[x] = max(1, min(max(along, across) if reduces else across, room))
+    return {a: n for a, n in sorted(sizes.items()) if n > 1}
 
 
 def _stored_axes(program: ProgramTree) -> set[int]:
@@ -185,8 +246,7 @@ def _conflicts(opts: Opts, accesses: Sequence[AccessReport]) -> Iterator[Advice]
             f"{a.op} of {a.memory} (line {a.line}) takes {a.conflict_degree:.1f} wavefronts for "
             f"each that would do: {a.pattern}"
         )
-        pad = "pad the rows of the tile by one bank, such as 33 elements of 4 bytes for 32"
-        mend = f"another Opts.turn than {dict(opts.turn)}" if opts.turn else pad
+        mend = f"another Opts.turn than {dict(opts.turn)}" if opts.turn else PAD
         yield Advice("bank conflicts", text, mend, a.number)
 
 
@@ -198,12 +258,23 @@ def _spills(opts: Opts, used: ResourceReport) -> Iterator[Advice]:
     if opts.blocks_per_sm > 1:
         better = _with(opts, blocks_per_sm=opts.blocks_per_sm // 2)
         yield Advice("spills", text, f"Opts.blocks_per_sm={better.blocks_per_sm}", -1, better)
-    elif opts.upcast and (most := max(opts.upcast, key=lambda p: p[1]))[1] > 1:
-        fewer = {**dict(opts.upcast), most[0]: most[1] // 2}
+    elif any(n > 1 for _, n in opts.upcast):
+        fewer = _fewer_copies(opts)
         better = _with(opts, upcast=fewer)
         yield Advice("spills", text, f"fewer copies: Opts.upcast={fewer}", -1, better)
     else:
         yield Advice("spills", text, "a smaller tile: lower Opts.vector, or Plan.block_m, block_n")
+
+
+def _fewer_copies(opts: Opts) -> dict[int, int]:
+    """The largest numbers of copies halved: once, and until a thread has few."""
+    copies = dict(opts.upcast)
+    vectors = math.prod(n for _, n in opts.vector)
+    while True:
+        most = max(copies, key=lambda axis: copies[axis])
+        copies[most] //= 2
+        if max(copies.values()) == 1 or math.prod(copies.values()) * vectors <= MOST_COPIES:
+            return {axis: n for axis, n in copies.items() if n > 1}
 
 
 def _small_block(opts: Opts, program: ProgramTree) -> Iterator[Advice]:
@@ -217,7 +288,8 @@ def _small_block(opts: Opts, program: ProgramTree) -> Iterator[Advice]:
         yield Advice("sub-warp block", text, "more threads: Opts.local")
         return
     axis, local = int(best.arg.axis), dict(opts.local)
-    sizes = {**local, axis: local.get(axis, 1) * (GOOD_BLOCK // threads)}
+    others = threads // local.get(axis, 1)
+    sizes = dict(sorted({**local, axis: max(1, GOOD_BLOCK // others)}.items()))
     better = _with(opts, local=sizes)
     yield Advice("sub-warp block", text, f"Opts.local={sizes}", -1, better)
 
@@ -227,33 +299,44 @@ def _few_blocks(
 ) -> Iterator[Advice]:
     blocks = math.prod(program.launch.grid)
     moved = sum(a.wanted_bytes for a in accesses if a.space == "global")
-    if blocks >= gpu.sms or moved < SMALL_BYTES:
+    if blocks > FEW * gpu.sms or moved < SMALL_BYTES:
         return
     text = f"{blocks} block{'s' * (blocks != 1)} for {gpu.sms} SMs of {gpu.name}"
+    mend, better = _spread(opts, program, blocks, gpu)
+    yield Advice("few blocks", text, mend, -1, better)
+
+
+def _spread(opts: Opts, program: ProgramTree, blocks: int, gpu: GPU) -> tuple[str, Opts | None]:
+    """What would give more blocks: shorter loops, fewer copies, fewer threads, or parts of a
+    reduction."""
     if opts.plan is not None:
-        better = _with(opts, plan=replace(opts.plan, splits=2 * opts.plan.splits))
-        yield Advice("few blocks", text, f"Plan.splits={better.plan and better.plan.splits}", -1)
-        return
+        plan = replace(opts.plan, splits=2 * opts.plan.splits)
+        return f"Plan.splits={plan.splits}", _with(opts, plan=plan)
+    stored = _stored_axes(program)
     grid = {int(a.range.arg.axis) for a in program.launch.grid_axes if a.range.arg.digit == "g"}
-    wide = [(axis, n) for axis, n in opts.upcast if n > 1 and axis in grid]
-    if wide:
+    grid |= {axis for axis, n in opts.loop if n > 1}
+    threads = program.launch.threads
+    for name in ("loop", "upcast", "local"):
+        wide = [(axis, n) for axis, n in getattr(opts, name) if n > 1 and axis in grid & stored]
+        if not wide or (name == "local" and threads <= WARP):
+            continue
         axis, n = max(wide, key=lambda p: p[1])
-        fewer = {**dict(opts.upcast), axis: max(1, n * blocks // gpu.sms)}
-        yield Advice("few blocks", text, f"Opts.upcast={fewer}", -1, _with(opts, upcast=fewer))
-        return
-    lanes = [(axis, n) for axis, n in opts.local if n > 1 and axis in grid]
-    if lanes and program.launch.threads > WARP:
-        axis, n = max(lanes, key=lambda p: p[1])
-        least = WARP * n // program.launch.threads
-        fewer = {**dict(opts.local), axis: max(1, least, n * blocks // gpu.sms)}
-        yield Advice("few blocks", text, f"Opts.local={fewer}", -1, _with(opts, local=fewer))
-        return
+        least = WARP * n // threads if name == "local" else 1
+        fewer = {**dict(getattr(opts, name)), axis: _halved(n, least, blocks, gpu.sms)}
+        fewer = {a: n for a, n in fewer.items() if n > 1}
+        return f"Opts.{name}={fewer}", _with(opts, **{name: fewer})
     loops = [r for s in sites(program) for r in s.loops if r.arg.digit == "k"]
-    loops = [r for r in loops if int(r.arg.axis) not in _stored_axes(program)]
+    loops = [r for r in loops if int(r.arg.axis) not in stored]
     if loops:
         axis = int(max(loops, key=lambda r: r.arg.size).arg.axis)
         parts = {**dict(opts.blocks), axis: -(-gpu.sms // blocks)}
-        better = _with(opts, blocks=parts)
-        yield Advice("few blocks", text, f"split the reduction: Opts.blocks={parts}", -1, better)
-        return
-    yield Advice("few blocks", text, "there is no more to spread: run it beside other kernels")
+        return f"split the reduction: Opts.blocks={parts}", _with(opts, blocks=parts)
+    return "there is no more to spread: run it beside other kernels", None
+
+
+def _halved(n: int, least: int, blocks: int, wanted: int) -> int:
+    """A number of turns, copies or threads halved until there are enough blocks; `least` at
+    least."""
+    while blocks < wanted and n // 2 >= max(1, least):
+        n, blocks = n // 2, 2 * blocks
+    return n

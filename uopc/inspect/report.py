@@ -20,6 +20,7 @@ from uopc.inspect.warps import Counts
 from uopc.kernel import Passed, ProgramTree, Source
 from uopc.opts import Opts
 from uopc.uop.node import UOp
+from uopc.uop.stages import Stage
 
 
 class Launched(Protocol):
@@ -74,8 +75,13 @@ def report(
         roofline=walls,
         decisions=step.decisions,
         passes=passes(step),
-        warnings=advice(step.opts, program, text.accesses, used, part),
+        warnings=advice(step.opts, program, text.accesses, used, part, _is_by_hand(step)),
     )
+
+
+def _is_by_hand(step: Launched) -> bool:
+    """Is it loop IR that somebody wrote, instead of a body that choices were made for?"""
+    return len(step.trace) == 1 and step.trace[0].stage is Stage.LOOPS
 
 
 def program_report(
