@@ -80,10 +80,10 @@ def check_counts(kernel: Kernel, arrays: Sequence[Any]) -> int:
             assert a.how is How.EXACT
             if site.node in again:  # at two places of the text: the emulator tells both together
                 continue
-            said, saw = figures(a), figures(of_launch[site.node])
+            text, saw = figures(a), figures(of_launch[site.node])
             if read_at_once(site):  # by a GPU; the emulator reads one by one
-                said |= {name: saw[name] for name in ("wavefronts", "least_wavefronts")}
-            assert said == saw, (str(step.opts), a)
+                text |= {name: saw[name] for name in ("wavefronts", "least_wavefronts")}
+            assert text == saw, (str(step.opts), a)
             checked += 1
     return checked
 
