@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from uopc import layouts
-from uopc.dtype import AddrSpace
+from uopc.dtype import AddrSpace, dtypes
 from uopc.kernel import Declare, Do, Item, Let, ProgramTree, Scope
 from uopc.passes.bind import hardware_ranges
 from uopc.render.base import owner
@@ -196,6 +196,11 @@ def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...
         yield yes, (*extra, condition)
         yield no, (*extra, UOp(Ops.NOT, (condition,)))
         return
+    if u.dtype is dtypes.bool and u.op in _SECOND_IF:  # C's && and || leave the second out
+        first, second = u.src
+        yield first, extra
+        yield second, (*extra, first if _SECOND_IF[u.op] else UOp(Ops.NOT, (first,)))
+        return
     gated = _gate(u) if u.op in (Ops.LOAD, Ops.STORE) else ()
     for n, s in enumerate(operands(u)):
         if s.op is Ops.CONST:
@@ -208,6 +213,10 @@ def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...
             yield from ()
         else:
             yield s, extra
+
+
+#: for an operation on bools, the value of the first operand where the second one is looked at
+_SECOND_IF = {Ops.AND: True, Ops.MIN: True, Ops.OR: False, Ops.MAX: False}
 
 
 def _gate(u: UOp) -> tuple[UOp, ...]:

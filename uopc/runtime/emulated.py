@@ -163,8 +163,10 @@ class Call:
 
 
 def _copied(address: int, count: int, dtype: np.dtype[Any]) -> _Records:
-    data = ctypes.string_at(address, count * dtype.itemsize) if count else b""
-    return np.frombuffer(data, dtype)
+    if not count:
+        return np.zeros(0, dtype)
+    size_bytes = count * dtype.itemsize  # beyond what string_at takes
+    return np.frombuffer((ctypes.c_char * size_bytes).from_address(address), dtype).copy()
 
 
 def _raw_fault(r: Any) -> RawFault:
