@@ -165,8 +165,9 @@ class Call:
 def _copied(address: int, count: int, dtype: np.dtype[Any]) -> _Records:
     if not count:
         return np.zeros(0, dtype)
-    size_bytes = count * dtype.itemsize  # beyond what string_at takes
-    return np.frombuffer((ctypes.c_char * size_bytes).from_address(address), dtype).copy()
+    size_bytes = count * dtype.itemsize  # may be more than string_at takes
+    memory = (ctypes.c_char * size_bytes).from_address(address)
+    return np.frombuffer(memoryview(memory), dtype).copy()
 
 
 def _raw_fault(r: Any) -> RawFault:
