@@ -75,6 +75,7 @@ def report(
         decisions=step.decisions,
         passes=passes(step),
         warnings=advice(step.opts, program, text.accesses, used, part),
+        program=program,
     )
 
 
