@@ -97,8 +97,8 @@ def test_lines_of_a_file_elsewhere_are_found(
     [
         (("none.py:x",), "there is no file none.py. Give FILE:NAME"),
         (("model.py:softr",), "model.py has no softr. Did you mean softer?"),
-        (("model.py:compiled",), "compiled is for cpu: a page shows warps"),
-        (("model.py:softer", "--target", "cpu"), "softer is for cpu: a page shows warps"),
+        (("model.py:compiled",), "compiled is for cpu: a report speaks of warps"),
+        (("model.py:softer", "--target", "cpu"), "softer is for cpu: a report speaks of warps"),
         (("model.py:softer", "-o", "none/x.html"), "none/x.html cannot be written: No such file"),
         (("model.py:softer", "--gpu", "H900"), "H900"),
     ],

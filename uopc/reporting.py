@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uopc.errors import UopcError
+from uopc.errors import UopcError, UsageError
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import Advice, How, ProgramReport, Report
 from uopc.inspect.report import program_report
