@@ -105,3 +105,12 @@ def test_lines_of_a_file_elsewhere_are_found(
 )
 def test_usage_errors(run: Run, arguments: tuple[str, ...], said: str) -> None:
     assert said in run(*arguments, code=2)
+
+
+def test_a_file_below_the_working_folder_is_read(run: Run, folder: Path) -> None:
+    (folder / "below").mkdir()
+    (folder / "below" / "model.py").write_text(MODEL.replace("0.5", "0.25"))
+    run("below/model.py:softer")
+    text = (folder / "softer.html").read_text()
+    assert '<p class="file">below/model.py</p>' in text
+    assert ">0.25</" in text and "cannot be read" not in text
