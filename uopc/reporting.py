@@ -81,6 +81,12 @@ def reported(
         shown = Shown(name, subject.steps)
     else:
         shown = subject_steps(name, subject, target, None if opts is None else opts.to_json())
+    on = shown.steps[0].source.target
+    if not on.is_gpu:
+        raise UsageError(
+            f"{name} is for {on}: a report speaks of warps and their memory, so it wants a GPU "
+            "target. Choose one such as sm_80."
+        )
     first = program_report(name, shown.steps, gpu, shown.boundaries, least_bytes=shown.least_bytes)
     if arrays and not isinstance(subject, Lazy) and _unknown(first):
         first = program_report(name, shown.steps, gpu, found=_observed(subject, arrays, name))

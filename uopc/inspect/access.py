@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from uopc.dtype import AddrSpace
 from uopc.inspect.records import AccessReport, How, SourceLine
+from uopc.inspect.requests import SECTOR_BYTES
 from uopc.inspect.sites import Site, statements
 from uopc.inspect.warps import Counts, DataDecidesError, Threads, count
 from uopc.kernel import Launch, ProgramTree
@@ -137,6 +138,7 @@ def _with(plain: AccessReport, site: Site, counts: Counts, how: How) -> AccessRe
         wanted_bytes=counts.threads * site.width_bytes,
         touched_bytes=_touched(site, counts, in_block=False),
         block_bytes=_touched(site, counts, in_block=True),
+        fetched_bytes=_fetched(site, counts),
         pattern=pattern(lanes, site.element.dtype.itemsize, site.width_bytes),
         lanes=lanes,
     )
@@ -194,14 +196,25 @@ def _touched(site: Site, counts: Counts, in_block: bool) -> int:
     if site.op == "BULK":
         boxes = prod(r.arg.size for r in site.loops)
         return min(size, asked, boxes * site.width_bytes if in_block else asked)
-    offset, itemsize = site.offset, site.element.dtype.itemsize
-    lo, hi = bounds(offset)
-    span = (hi - lo) * itemsize + site.width_bytes
     places = site.width_bytes
-    for r in free(offset):
+    for r in free(site.offset):
         if r.op is Ops.RANGE and not (in_block and r.arg.kind is AxisType.GLOBAL):
             places *= r.arg.size
-    return min(span, places, size, asked)
+    return min(_span(site), places, size, asked)
+
+
+def _fetched(site: Site, counts: Counts) -> int:
+    """Bytes of the sectors that are touched, each once: no more than requests move, than lie from
+    the first to the last, than the memory has."""
+    size = prod(site.memory.arg.shape) * site.memory.dtype.itemsize
+    moved = counts.sectors * SECTOR_BYTES
+    return min(size, moved) if site.op == "BULK" else min(size, moved, _span(site))
+
+
+def _span(site: Site) -> int:
+    """Bytes from the first element that an access can reach to the last."""
+    lo, hi = bounds(site.offset)
+    return (hi - lo) * site.element.dtype.itemsize + site.width_bytes
 
 
 def pattern(lanes: Sequence[int | None], itemsize: int, width: int) -> str:

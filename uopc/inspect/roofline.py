@@ -8,7 +8,7 @@ those that no mapping could avoid; the prediction adds what this mapping does, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, How, ResourceReport, Roofline
@@ -51,7 +51,7 @@ def roofline(
     sizes = {p.slot: p.size * p.dtype.itemsize * max(1, p.bundle) for p in program.params}
     done = operations(program)
     must = must_bytes(accesses, sizes)
-    memory = must + sum(_partly_written(a) for a in accesses)
+    memory = _fetched(accesses, sizes) + sum(_partly_written(a) for a in accesses)
     moves = sum(_from_l2(a, program) for a in accesses)
     blocks = math.prod(program.launch.grid)
     busy = min(blocks, gpu.sms)
@@ -94,11 +94,25 @@ def together(walls: Mapping[str, float]) -> float:
 
 def must_bytes(accesses: Sequence[AccessReport], sizes: Mapping[int, int]) -> int:
     """Each byte that the accesses touch, read once and written once.  sizes: bytes by slot."""
+    return _once(accesses, sizes, lambda a: a.touched_bytes)
+
+
+def _fetched(accesses: Sequence[AccessReport], sizes: Mapping[int, int]) -> int:
+    """The same in whole sectors; what is written has its own account."""
+    return _once(accesses, sizes, lambda a: a.touched_bytes if a.store else a.fetched_bytes)
+
+
+def _once(
+    accesses: Sequence[AccessReport],
+    sizes: Mapping[int, int],
+    of: Callable[[AccessReport], int],
+) -> int:
+    """Bytes of parameters, those of equal places once, no more than there are."""
     touched: dict[tuple[int, bool], dict[str, int]] = {}
     for a in accesses:
         if a.space == "global":
             mine = touched.setdefault((a.slot, a.store), {})
-            size = a.touched_bytes if a.how is not How.UNKNOWN else sizes[a.slot]
+            size = of(a) if a.how is not How.UNKNOWN else sizes[a.slot]
             mine[a.index] = max(size, mine.get(a.index, 0))
     return sum(min(sizes[slot], sum(mine.values())) for (slot, _), mine in touched.items())
 

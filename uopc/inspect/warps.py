@@ -212,23 +212,40 @@ def count(site: Site, launch: Launch, threads: Threads) -> Counts:
 
     Raises DataDecidesError where what memory holds decides where it goes.
     """
-    offset = site.offset
-    condition = ix.TRUE
-    for c in site.counted:
-        condition = ix.conj(condition, c)
-    outside = [a.range for a in launch.grid_axes] + list(site.loops)
-    mine = threads.within(site.warps)
+    return _over_launch(
+        site.offset, site.counted, site.loops, launch, threads.within(site.warps), site
+    )
+
+
+def executions(
+    conditions: Sequence[UOp], loops: Sequence[UOp], launch: Launch, threads: Threads
+) -> int:
+    """How often threads come to a place, in all: every turn of the loops around it in which all
+    conditions hold.
+
+    Raises DataDecidesError where what memory holds decides that.
+    """
+    return _over_launch(ix.ZERO, conditions, loops, launch, threads, None).threads
+
+
+def _over_launch(
+    offset: UOp,
+    conditions: Sequence[UOp],
+    loops: Sequence[UOp],
+    launch: Launch,
+    threads: Threads,
+    site: Site | None,
+) -> Counts:
+    condition = ix.conj(*conditions)
+    outside = [a.range for a in launch.grid_axes] + list(loops)
     asked = free(offset) | free(condition)
-    repeated = 1
-    for r in outside:
-        if r not in asked:
-            repeated *= r.arg.size
+    repeated = math.prod(r.arg.size for r in outside if r not in asked)
     ranges = [r for r in outside if r in asked]
-    evaluate(offset, _first(ranges, mine))  # raises where data decides
-    evaluate(condition, _first(ranges, mine))
+    evaluate(offset, _first(ranges, threads))  # raises where data decides
+    evaluate(condition, _first(ranges, threads))
     total = Counts()
     for part in _parts(condition, ranges):
-        total = total.plus(_counted(site, offset, condition, ranges, part, mine))
+        total = total.plus(_counted(site, offset, condition, ranges, part, threads))
     return _times(total, repeated)
 
 
@@ -339,7 +356,7 @@ def _narrowed(condition: UOp, ranges: Sequence[UOp], part: _Part) -> tuple[UOp, 
 
 
 def _counted(
-    site: Site,
+    site: Site | None,
     offset: UOp,
     condition: UOp,
     ranges: Sequence[UOp],
@@ -348,7 +365,8 @@ def _counted(
 ) -> Counts:
     """One part.  Where its condition holds throughout, ranges that only move the address are
     replaced by the remainders they leave."""
-    modulus = SECTOR_BYTES if site.space is AddrSpace.GLOBAL else LINE_BYTES
+    modulus = SECTOR_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
+    itemsize = 1 if site is None else site.element.dtype.itemsize
     terms, _ = ix.affine(offset)
     tangled = {r for t in terms if t.op is not Ops.RANGE for r in free(t)}
     left, stands_for = (ix.TRUE, {}) if part.open else _narrowed(condition, ranges, part)
@@ -364,7 +382,7 @@ def _counted(
             walked.append((r, begin, size))
             continue
         zeros[r] = np.zeros(1, dtype=np.int64)
-        step = terms.get(r, 0) * site.element.dtype.itemsize
+        step = terms.get(r, 0) * itemsize
         moved += step * begin
         remainders, weights = _folded(remainders, weights, step * a.step, size, modulus)
     points = math.prod(size for *_, size in walked)
@@ -381,7 +399,7 @@ def _counted(
         if not part.open:
             numbers |= {y: numbers[r] for r, y in stands_for.items() if y.op is Ops.RANGE}
             active = active & np.broadcast_to(evaluate(left, numbers), shape)
-        addresses = at * site.element.dtype.itemsize + moved
+        addresses = at * itemsize + moved
         for more, often in zip(remainders, weights, strict=True):
             one = of_requests(site, addresses + more, active)
             total = total.plus(_times(one, int(often)))
@@ -426,9 +444,12 @@ def _folded(
     return new, total
 
 
-def of_requests(site: Site, addresses: Ints, active: Bools) -> Counts:
-    """What memory does for these warps: byte offsets and active lanes, shape (..., 32)."""
+def of_requests(site: Site | None, addresses: Ints, active: Bools) -> Counts:
+    """What memory does for these warps: byte offsets and active lanes, shape (..., 32).  Without a
+    site threads and warps are counted alone."""
     addresses, active = addresses.reshape(-1, WARP), active.reshape(-1, WARP)
+    if site is None:
+        return Counts(int(active.any(axis=-1).sum()), int(active.sum()))
     if site.op in ("LDMATRIX", "STMATRIX"):
         active = active & (np.arange(WARP) < matrix_lanes(site))
     some = active.any(axis=-1)

@@ -1,19 +1,19 @@
 """What a launch computes: operations by unit, counted over its statements.
 
-A statement is done by each thread that its roles have, in each turn of the loops around it;
-conditions are taken to hold.  An operation is one of the numbers' own; what only finds addresses is
-counted as "index", what only changes a type as "convert".
+A statement is done by each thread that its roles have, in each turn of the loops around it in which
+its conditions hold; those that data decides are taken to.  An operation is one of the numbers' own;
+what only finds addresses is counted as "index", what only changes a type as "convert".
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 from uopc import layouts
 from uopc.dtype import dtypes
 from uopc.inspect.sites import Statement, statements
-from uopc.kernel import ProgramTree
+from uopc.inspect.warps import DataDecidesError, Threads, executions
+from uopc.kernel import Launch, ProgramTree
 from uopc.uop.node import UOp
 from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, Ops
 
@@ -25,8 +25,13 @@ def operations(program: ProgramTree) -> dict[str, int]:
     """Operations of a launch by unit: "fp32", "fp64", "int", "sfu", "tensor TYPE", "convert",
     "logic" and "index"."""
     total: Counter[str] = Counter()
+    threads = Threads.of(program.launch)
+    known: dict[tuple[object, ...], int] = {}
     for s in statements(program):
-        times = _threads(s, program) * math.prod(r.arg.size for r in s.loops)
+        place = (s.conditions, s.loops, s.warps)
+        if place not in known:
+            known[place] = _times(s, program.launch, threads)
+        times = known[place]
         for u in s.inside:
             if u.op is Ops.MMA:
                 atom = layouts.ATOMS[u.arg]
@@ -42,12 +47,13 @@ def _type(name: str) -> str:
     return "f8" if name.startswith("f8") else name
 
 
-def _threads(s: Statement, program: ProgramTree) -> int:
-    """Threads of the launch that do a statement."""
-    threads = program.launch.threads
-    for _, warps in s.warps:
-        threads = min(threads, warps * WARP)
-    return threads * math.prod(program.launch.grid)
+def _times(s: Statement, launch: Launch, threads: Threads) -> int:
+    """How often threads of the launch do a statement, in all."""
+    mine = threads.within(s.warps)
+    try:
+        return executions(s.conditions, s.loops, launch, mine)
+    except DataDecidesError:
+        return executions((), s.loops, launch, mine)
 
 
 def _unit(u: UOp) -> str:
