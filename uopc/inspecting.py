@@ -139,7 +139,7 @@ def _row(a: AccessReport) -> list[str]:
         least = f"{a.least_wavefronts / a.requests:.2f}"
     count = "" if a.how is How.UNKNOWN else f"{_ABOUT.get(a.how, '')}{a.requests}"
     lanes = ", ".join(x for x in (a.pattern, a.axis) if x)
-    yours = next(iter(a.origins), "")
+    yours = next(iter(a.origins), "").rpartition("/")[2]
     place = str(a.line or "")
     return [f"{a.op} {a.memory}", place, yours, str(a.width_bytes), count, each, least, lanes]
 

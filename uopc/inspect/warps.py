@@ -4,7 +4,8 @@ Lanes are evaluated; blocks and loops hardly ever have to be.  A range that move
 whole sectors, or whole lines of shared memory, only repeats what a warp does; one that moves it by
 less gives as many cases as there are remainders; and a guard is open, or closed, for all but the
 blocks at an edge.  What is left is enumerated.  Nothing runs, and the counts are exact; where too
-much is left, a part is taken evenly, and the result says so.
+much is left, a part is taken evenly, and the result says so.  Memories are taken to begin where a
+sector does.
 """
 
 from __future__ import annotations
@@ -387,7 +388,8 @@ def _counted(
         remainders, weights = _folded(remainders, weights, step * a.step, size, modulus)
     points = math.prod(size for *_, size in walked)
     each = remainders.size * threads.present.size  # lanes of one point
-    every = max(1, -(-points * each // MOST_LANES))
+    every = -(-points * each // MOST_LANES)
+    every = every | 1 if every > 1 else 1  # odd: not in step with digits that are powers of two
     chosen = np.arange(every // 2 if every > 1 else 0, points, every, dtype=np.int64)
     at_once = max(1, AT_ONCE // each)
     total = Counts()
