@@ -79,7 +79,7 @@ STILL = "document.activeElement?.blur(); scrollTo(0, 0);"
 WRONG = '{"local": {"0": 16, "1": 16}, "lanes": [0, 1]}'
 BOOK = (
     Picture("18_softmax.png", "softmax", "source", Look("light", 1100, 720, 1.3), stir=STIR),
-    Picture("18_product.png", "product", "memory", Look("light", 1240, 790, 1.15), WRONG),
+    Picture("18_product.png", "product", "memory", Look("light", 1240, 800, 1.15), WRONG),
     Picture("18_phone.png", "softmax", "roofline", Look("dark", 390, 844, 1.5)),
 )
 
