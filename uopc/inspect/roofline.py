@@ -79,7 +79,7 @@ def roofline(
         floor_s=floors[wall],
         wall=wall,
         wasted=_wasted(accesses),
-        predicted_s=gpu.start_s + together(walls),
+        predicted_s=gpu.start_s + together(walls) if blocks else 0.0,  # no work is no launch
     )
 
 
