@@ -30,5 +30,5 @@ def product() -> UOp:
 
 
 def turned() -> UOp:
-    """A transposed sum."""
+    """A transposed read."""
     return buffer(0, dtypes.f32, (512, 512)).permute((1, 0)) + 1.0

@@ -1,5 +1,5 @@
-"""The pictures of the book show what the scripts in scratch/ draw today; those of a page in a browser
-are there, and of a size that a reader can load and read."""
+"""The pictures of the book show what the scripts in scratch/ draw today; those of a page in a
+browser are there, and of a size that a reader can load and read."""
 
 from __future__ import annotations
 

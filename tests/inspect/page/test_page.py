@@ -351,4 +351,5 @@ def test_walls_of_no_height_are_no_bars_and_values_stand_over_lines() -> None:
     flat = replace(roof, times_s=(*roof.times_s, ("latency", 0.0)))
     picture = str(plots.times(flat))
     assert picture == str(plots.times(roof)) and "memory" in picture
-    assert picture.rindex("<line") < picture.index(f">{words.time(dict(roof.times_s)['L2'])}</text>")
+    value = words.time(dict(roof.times_s)["L2"])
+    assert picture.rindex("<line") < picture.index(f">{value}</text>")
