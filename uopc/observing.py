@@ -17,7 +17,7 @@ import numpy as np
 from uopc.errors import UsageError
 from uopc.inspect.requests import WARP
 from uopc.inspect.sites import Site, sites
-from uopc.inspect.warps import Counts, of_requests, scaled
+from uopc.inspect.warps import Counts, of_requests
 from uopc.kernel import Launch, Source
 from uopc.launches import Subject, launches_of
 from uopc.runtime.emulated import Event, RunOptions
@@ -49,7 +49,7 @@ def observed(
         options = RunOptions(traced=traced, all_faults=True)
         outcome = Program(source).run([values[s] for s in one.slots], options)
         blocks = len({block for block, _ in traced})
-        share = math.prod(one.program.launch.grid) / blocks
+        share = blocks / math.prod(one.program.launch.grid)
         found.append(_counts(sites(one.program), source, outcome.events, share))
     return found
 
@@ -85,7 +85,7 @@ def _counts(
             continue
         requests = warps.get(site.node, {})
         at, active = _table(requests)
-        out[site.node] = scaled(of_requests(site, at, active), share)
+        out[site.node] = of_requests(site, at, active).scaled(share)
     return out
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from uopc.errors import UopcError, UsageError
+from uopc.inspect.advice import FEW_BLOCKS
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import Advice, How, ProgramReport, Report
 from uopc.inspect.report import program_report
@@ -27,6 +28,8 @@ from uopc.userfile import Lazy, Subject, kernel_name
 
 #: statements of threads beyond which a kernel is not emulated only to see where it reads
 MOST_WORK = 1 << 28
+#: how much faster more blocks must make a kernel before few are a fault
+WORTH_MORE_BLOCKS = 1.05
 
 
 def report(
@@ -75,6 +78,8 @@ def reported(
 ) -> ProgramReport:
     """The report on what `uopc.userfile.load` gives; the changes that its warnings suggest are
     tried where Opts can be given."""
+    if isinstance(subject, Kernel) and target == subject.target.name:
+        target = None  # that is what it is compiled for
     bodies = subject if isinstance(subject, tuple) else ()
     if isinstance(subject, tuple):
         subject = compile(list(subject), opts, usual_target(target), kernel_name(name))
@@ -93,7 +98,8 @@ def reported(
     if bodies and len(first.launches) == 1:
         (one,) = first.launches
         tried = [_tried(w, bodies, one, name, gpu) for w in one.warnings]
-        return replace(first, launches=(replace(one, warnings=tuple(tried)),))
+        kept = tuple([w for w in tried if w is not None])
+        return replace(first, launches=(replace(one, warnings=kept),))
     return first
 
 
@@ -124,8 +130,9 @@ def _observed(
 
 def _tried(
     advice: Advice, bodies: Sequence[UOp], before: Report, name: str, gpu: str | GPU | None
-) -> Advice:
-    """A warning, and what came of the change that it suggests."""
+) -> Advice | None:
+    """A warning, and what came of the change that it suggests; None where more blocks would not
+    help."""
     if advice.opts is None:
         return advice
     try:
@@ -133,6 +140,9 @@ def _tried(
         after = program_report(name, kernel.steps, gpu)
     except UopcError as error:
         return replace(advice, opts=None, tried=f"refused: {error}")
+    gain = before.roofline.predicted_s / after.predicted_s
+    if advice.kind == FEW_BLOCKS and gain < WORTH_MORE_BLOCKS:
+        return None
     sectors = sum(a.sectors for r in after.launches for a in r.accesses)
     moved = f"{sectors} sectors instead of {sum(a.sectors for a in before.accesses)}"
     times = (after.predicted_s * 1e6, before.roofline.predicted_s * 1e6)

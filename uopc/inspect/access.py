@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from uopc.dtype import AddrSpace
 from uopc.inspect.records import AccessReport, How, SourceLine
-from uopc.inspect.requests import SECTOR_BYTES
+from uopc.inspect.requests import FETCH_BYTES
 from uopc.inspect.sites import Site, statements
 from uopc.inspect.warps import Counts, DataDecidesError, Threads, count
 from uopc.kernel import Launch, ProgramTree
@@ -150,7 +150,8 @@ def _described(
     """What is known without counting."""
     memory, element = site.memory, site.element
     is_map = element.op is Ops.TENSORMAP
-    origins = [shown_origin(u) for u in (site.node, site.statement) if u.origins]
+    known = [u for u in (site.node, site.statement) if u.origins] or [memory]
+    origins = [shown_origin(u) for u in known if u.origins]
     return AccessReport(
         number=n,
         op=site.op,
@@ -204,10 +205,10 @@ def _touched(site: Site, counts: Counts, in_block: bool) -> int:
 
 
 def _fetched(site: Site, counts: Counts) -> int:
-    """Bytes of the sectors that are touched, each once: no more than requests move, than lie from
-    the first to the last, than the memory has."""
+    """Bytes of the 64-byte pieces that are touched, each once: no more than requests move, than lie
+    from the first to the last, than the memory has."""
     size = prod(site.memory.arg.shape) * site.memory.dtype.itemsize
-    moved = counts.sectors * SECTOR_BYTES
+    moved = counts.fetches * FETCH_BYTES
     return min(size, moved) if site.op == "BULK" else min(size, moved, _span(site))
 
 

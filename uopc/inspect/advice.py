@@ -18,6 +18,8 @@ from uopc.symbolic import index as ix
 from uopc.uop.facts import free
 from uopc.uop.ops import AxisType, Ops
 
+#: the kind of warning that there are fewer blocks than SMs
+FEW_BLOCKS = "few blocks"
 WARP, SECTOR_BYTES = 32, 32
 #: sectors for each that would do, from where on an access is uncoalesced; the same of wavefronts
 UNCOALESCED, CONFLICTED = 1.5, 1.5
@@ -27,6 +29,8 @@ WORTH_A_WORD = 0.05
 MORE_SECTORS = 3
 #: threads of a block at most (CUDA Programming Guide)
 MOST_THREADS = 1024
+#: blocks for each SM below which they are few
+BLOCKS_PER_SM = 0.75
 #: threads of a block that a warning suggests, and bytes below which few blocks are as good
 GOOD_BLOCK, SMALL_BYTES = 128, 1 << 20
 
@@ -227,26 +231,26 @@ def _few_blocks(
 ) -> Iterator[Advice]:
     blocks = math.prod(program.launch.grid)
     moved = sum(a.wanted_bytes for a in accesses if a.space == "global")
-    if blocks >= gpu.sms or moved < SMALL_BYTES:
+    if blocks >= BLOCKS_PER_SM * gpu.sms or moved < SMALL_BYTES:
         return
     text = f"{blocks} block{'s' * (blocks != 1)} for {gpu.sms} SMs of {gpu.name}"
     if opts.plan is not None:
         better = _with(opts, plan=replace(opts.plan, splits=2 * opts.plan.splits))
-        yield Advice("few blocks", text, f"Plan.splits={better.plan and better.plan.splits}", -1)
+        yield Advice(FEW_BLOCKS, text, f"Plan.splits={better.plan and better.plan.splits}", -1)
         return
     grid = {int(a.range.arg.axis) for a in program.launch.grid_axes if a.range.arg.digit == "g"}
     wide = [(axis, n) for axis, n in opts.upcast if n > 1 and axis in grid]
     if wide:
         axis, n = max(wide, key=lambda p: p[1])
         fewer = {**dict(opts.upcast), axis: max(1, n * blocks // gpu.sms)}
-        yield Advice("few blocks", text, f"Opts.upcast={fewer}", -1, _with(opts, upcast=fewer))
+        yield Advice(FEW_BLOCKS, text, f"Opts.upcast={fewer}", -1, _with(opts, upcast=fewer))
         return
     lanes = [(axis, n) for axis, n in opts.local if n > 1 and axis in grid]
     if lanes and program.launch.threads > WARP:
         axis, n = max(lanes, key=lambda p: p[1])
         least = WARP * n // program.launch.threads
         fewer = {**dict(opts.local), axis: max(1, least, n * blocks // gpu.sms)}
-        yield Advice("few blocks", text, f"Opts.local={fewer}", -1, _with(opts, local=fewer))
+        yield Advice(FEW_BLOCKS, text, f"Opts.local={fewer}", -1, _with(opts, local=fewer))
         return
     loops = [r for s in sites(program) for r in s.loops if r.arg.digit == "k"]
     loops = [r for r in loops if int(r.arg.axis) not in _stored_axes(program)]
@@ -254,6 +258,6 @@ def _few_blocks(
         axis = int(max(loops, key=lambda r: r.arg.size).arg.axis)
         parts = {**dict(opts.blocks), axis: -(-gpu.sms // blocks)}
         better = _with(opts, blocks=parts)
-        yield Advice("few blocks", text, f"split the reduction: Opts.blocks={parts}", -1, better)
+        yield Advice(FEW_BLOCKS, text, f"split the reduction: Opts.blocks={parts}", -1, better)
         return
-    yield Advice("few blocks", text, "there is no more to spread: run it beside other kernels")
+    yield Advice(FEW_BLOCKS, text, "there is no more to spread: run it beside other kernels")

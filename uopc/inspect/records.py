@@ -54,7 +54,7 @@ class AccessReport:
     wavefronts: passes of shared memory; least_wavefronts: without bank conflicts.
     wanted_bytes: that threads ask for, each lane its own.
     touched_bytes: distinct bytes of the memory, as far as they are known; 0 else.  block_bytes: the
-        same of one block; fetched_bytes: with the rest of their sectors.
+        same of one block; fetched_bytes: with the rest of the 64 bytes that L2 asks memory for.
     pattern: how neighbouring lanes walk: "contiguous", "broadcast", "stride 8 (32 bytes)", ...
     axis: the range that threadIdx.x moves this access by, and its step in elements ("l1 * 4"), ""
         where it does not move.

@@ -13,13 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.inspect.requests import (
+    FETCH_BYTES,
     LINE_BYTES,
     SECTOR_BYTES,
     WARP,
@@ -48,7 +49,10 @@ class DataDecidesError(Exception):
 
 @dataclass(frozen=True)
 class Counts:
-    """What all warps of a launch ask for at one access; fields as in `AccessReport`."""
+    """What all warps of a launch ask for at one access; fields as in `AccessReport`.
+
+    fetches: pieces of FETCH_BYTES that requests to global memory touch.
+    """
 
     requests: int = 0
     threads: int = 0
@@ -56,21 +60,27 @@ class Counts:
     least_sectors: int = 0
     wavefronts: int = 0
     least_wavefronts: int = 0
+    fetches: int = 0
     exact: bool = True
     lanes: tuple[int | None, ...] = field(default=(), repr=False)
 
     def plus(self, other: Counts) -> Counts:
-        """Both together; the lanes of the first that has any."""
-        return Counts(
-            self.requests + other.requests,
-            self.threads + other.threads,
-            self.sectors + other.sectors,
-            self.least_sectors + other.least_sectors,
-            self.wavefronts + other.wavefronts,
-            self.least_wavefronts + other.least_wavefronts,
-            self.exact and other.exact,
-            self.lanes if _active(self.lanes) >= _active(other.lanes) else other.lanes,
-        )
+        """Both together; the lanes of the fuller one."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
+        fuller = self if _active(self.lanes) >= _active(other.lanes) else other
+        return Counts(**sums, exact=self.exact and other.exact, lanes=fuller.lanes)
+
+    def times(self, n: int) -> Counts:
+        """So many of the same."""
+        return replace(self, **{name: getattr(self, name) * n for name in _NUMBERS})
+
+    def scaled(self, part: float) -> Counts:
+        """The whole of which this is a part; exact where that is all."""
+        whole = {name: round(getattr(self, name) / part) for name in _NUMBERS}
+        return replace(self, **whole, exact=self.exact and part == 1)
+
+
+_NUMBERS = tuple([f.name for f in fields(Counts) if f.type == "int"])
 
 
 def _active(lanes: tuple[int | None, ...]) -> int:
@@ -247,19 +257,12 @@ def _over_launch(
     total = Counts()
     for part in _parts(condition, ranges):
         total = total.plus(_counted(site, offset, condition, ranges, part, threads))
-    return _times(total, repeated)
+    return total.times(repeated)
 
 
 def _first(ranges: Sequence[UOp], threads: Threads) -> dict[UOp, Ints]:
     start = {r: np.asarray(r.arg.start, dtype=np.int64) for r in ranges}
     return {**start, **threads.numbers}
-
-
-def _times(c: Counts, n: int) -> Counts:
-    return Counts(
-        *(c.requests * n, c.threads * n, c.sectors * n, c.least_sectors * n),
-        *(c.wavefronts * n, c.least_wavefronts * n, c.exact, c.lanes),
-    )
 
 
 def _parts(condition: UOp, ranges: Sequence[UOp]) -> Iterator[_Part]:
@@ -366,7 +369,7 @@ def _counted(
 ) -> Counts:
     """One part.  Where its condition holds throughout, ranges that only move the address are
     replaced by the remainders they leave."""
-    modulus = SECTOR_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
+    modulus = FETCH_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
     itemsize = 1 if site is None else site.element.dtype.itemsize
     terms, _ = ix.affine(offset)
     tangled = {r for t in terms if t.op is not Ops.RANGE for r in free(t)}
@@ -404,8 +407,8 @@ def _counted(
         addresses = at * itemsize + moved
         for more, often in zip(remainders, weights, strict=True):
             one = of_requests(site, addresses + more, active)
-            total = total.plus(_times(one, int(often)))
-    return scaled(total, points / chosen.size) if every > 1 else total
+            total = total.plus(one.times(int(often)))
+    return total.scaled(chosen.size / points) if every > 1 else total
 
 
 def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, Ints]:
@@ -415,20 +418,6 @@ def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, 
         out[r] = (begin + points % size * r.arg.step).reshape(-1, 1, 1)
         points = points // size
     return out
-
-
-def scaled(c: Counts, times: float) -> Counts:
-    """What a part stands for; exact where it is all."""
-    return Counts(
-        requests=round(c.requests * times),
-        threads=round(c.threads * times),
-        sectors=round(c.sectors * times),
-        least_sectors=round(c.least_sectors * times),
-        wavefronts=round(c.wavefronts * times),
-        least_wavefronts=round(c.least_wavefronts * times),
-        exact=c.exact and times == 1,
-        lanes=c.lanes,
-    )
 
 
 def _folded(
@@ -464,12 +453,14 @@ def of_requests(site: Site | None, addresses: Ints, active: Bools) -> Counts:
     width = site.width_bytes
     if site.op == "BULK":  # whole lines, asked for by one thread
         pieces = made.threads * -(-width // SECTOR_BYTES)
-        return replace(made, sectors=pieces, least_sectors=pieces, lanes=())
+        fetches = made.threads * -(-width // FETCH_BYTES)
+        return replace(made, sectors=pieces, least_sectors=pieces, fetches=fetches, lanes=())
     if site.space is AddrSpace.GLOBAL:
         return replace(
             made,
             sectors=int(sectors(addresses, active, width).sum()),
             least_sectors=int(least_sectors(addresses, active, width).sum()),
+            fetches=int(sectors(addresses, active, width, FETCH_BYTES).sum()),
         )
     if site.space is AddrSpace.SHARED:
         taken, least = wavefronts(addresses, active, width, site.op == "LOAD")
