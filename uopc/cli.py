@@ -174,7 +174,9 @@ def _parser() -> argparse.ArgumentParser:
         "access goes, the emulator runs on the arrays of FILE, or on random ones.",
     )
     tell.add_argument("what", metavar="FILE:NAME")
-    tell.add_argument("--target", help="cuda, or an arch such as sm_90a (this GPU, or sm_80)")
+    tell.add_argument(
+        "--target", help="cuda, or an arch such as sm_90a (--gpu's, this one's, sm_80)"
+    )
     tell.add_argument("--opts", metavar="JSON", help="every choice, as in uopc show")
     tell.add_argument("--gpu", metavar="NAME", help="the GPU of the times, such as H100")
     tell.add_argument(

@@ -175,7 +175,7 @@ def _time_facts(r: Report) -> list[tuple[str, str]]:
         ("bytes", f"{w.must_bytes} must move, {w.memory_bytes} will; {w.moves_bytes} from L2"),
         ("assuming", w.assumption),
         ("operations", done),
-        ("floor", f"{duration(w.floor_s)} on an {w.gpu}, by {w.wall}; {w.wasted:.0%} wasted"),
+        ("floor", f"{duration(w.floor_s)} on {w.gpu}, by {w.wall}; {w.wasted:.0%} wasted"),
         ("walls", walls),
         ("expected", f"{duration(w.predicted_s)}"),
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from uopc.runtime.emulated import Event, RunOptions
 from uopc.runtime.program import Program
 from uopc.uop.node import UOp
 
+_OTHERS = ("COPY", "BULK", "SEND", "LDMATRIX", "STMATRIX")
 #: threads whose accesses are told at most
 MOST_THREADS = 1 << 14
 
@@ -35,7 +37,8 @@ def observed(
 
     kernel, arrays, name: as `uopc.check` takes them; nothing of the caller's is written.
     most_threads: that are traced; counts are scaled from their blocks to the grid.  Copies are left
-    out, which have two addresses, and matrices, which have one for each row.
+    out, which have two addresses, and matrices, which have one for each row.  A node that stands at
+    several places of the text has at each an equal part of what it asked for.
 
     Raises UsageError where arrays do not fit, and the first fault of a kernel that cannot go on.
     """
@@ -79,13 +82,12 @@ def _counts(
                 if e.thread % WARP not in lanes:
                     break
             lanes[e.thread % WARP] = e.address
+    told = [site for site in every if site.op not in _OTHERS]
+    places = Counter(site.node for site in told)  # a text may read one element at several
     out = {}
-    for site in every:
-        if site.op in ("COPY", "BULK", "SEND", "LDMATRIX", "STMATRIX"):
-            continue
-        requests = warps.get(site.node, {})
-        at, active = _table(requests)
-        out[site.node] = of_requests(site, at, active).scaled(share)
+    for site in told:
+        at, active = _table(warps.get(site.node, {}))
+        out[site.node] = of_requests(site, at, active).scaled(share * places[site.node])
     return out
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from uopc.errors import UopcError, UsageError
 from uopc.inspect.advice import FEW_BLOCKS
-from uopc.inspect.gpus import GPU
+from uopc.inspect.gpus import GPU, named_gpu
 from uopc.inspect.records import Advice, How, ProgramReport, Report
 from uopc.inspect.report import program_report
 from uopc.inspect.warps import Counts
@@ -48,14 +48,14 @@ def report(
         Tensors.
     arrays: in slot order; where data decides where an access goes, the emulator runs on them.
         Without them such accesses are listed, and not counted.
-    target, opts: as `uopc.compile` takes them; None: this machine's GPU, or sm_80 where there is
-        none, and automatic choices.
+    target, opts: as `uopc.compile` takes them; None: what `gpu` is, without that this machine's
+        GPU, or sm_80 where there is none; and automatic choices.
     gpu: the GPU that times are for: "H200", another name, or a record of its rates; None: a usual
         one of the target.
     name: of what is no Kernel yet.
 
     Raises UsageError for what is no kernel of a GPU, arrays that do not fit, a GPU that is not
-    known.
+    known or does not run kernels for the target.
     """
     return reported(_subject(kernel), name, arrays, target, opts, gpu)
 
@@ -80,6 +80,8 @@ def reported(
     tried where Opts can be given."""
     if isinstance(subject, Kernel) and target == subject.target.name:
         target = None  # that is what it is compiled for
+    if target is None and gpu is not None and not isinstance(subject, Kernel):
+        target = named_gpu(gpu).arch
     bodies = subject if isinstance(subject, tuple) else ()
     if isinstance(subject, tuple):
         subject = compile(list(subject), opts, usual_target(target), kernel_name(name))

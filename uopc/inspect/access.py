@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from uopc.dtype import AddrSpace
+from uopc.inspect.footprint import footprint, of_one_block
 from uopc.inspect.records import AccessReport, How, SourceLine
-from uopc.inspect.requests import FETCH_BYTES
+from uopc.inspect.requests import SECTOR_BYTES
 from uopc.inspect.sites import Site, statements
 from uopc.inspect.warps import Counts, DataDecidesError, Threads, count
 from uopc.kernel import Launch, ProgramTree
@@ -22,8 +23,10 @@ from uopc.symbolic import index as ix
 from uopc.target import Target
 from uopc.uop.facts import bounds, free
 from uopc.uop.node import UOp, prod, toposort
-from uopc.uop.ops import AxisType, Ops
+from uopc.uop.ops import Ops
 
+#: what memory gives at least: two sectors (seen with ncu on an H200)
+MEMORY_BYTES = 64
 _SPACES = {
     AddrSpace.GLOBAL: "global",
     AddrSpace.SHARED: "shared",
@@ -136,9 +139,7 @@ def _with(plain: AccessReport, site: Site, counts: Counts, how: How) -> AccessRe
         wavefronts=counts.wavefronts,
         least_wavefronts=counts.least_wavefronts,
         wanted_bytes=counts.threads * site.width_bytes,
-        touched_bytes=_touched(site, counts, in_block=False),
-        block_bytes=_touched(site, counts, in_block=True),
-        fetched_bytes=_fetched(site, counts),
+        **asdict(_reach(site, counts)),
         pattern=pattern(lanes, site.element.dtype.itemsize, site.width_bytes),
         lanes=lanes,
     )
@@ -189,33 +190,43 @@ def _axis(offset: UOp, launch: Launch, renderer: CUDARenderer) -> str:
     return ""
 
 
-def _touched(site: Site, counts: Counts, in_block: bool) -> int:
-    """Distinct bytes, of one block or of all: no more than threads ask for, than there are places,
-    than the memory has."""
+@dataclass(frozen=True)
+class _Reach:
+    """Where an access goes in its memory; fields as in `AccessReport`."""
+
+    touched_bytes: int
+    block_bytes: int
+    fetched_bytes: int
+    block_fetched_bytes: int
+    first_byte: int
+    end_byte: int
+
+
+def _reach(site: Site, counts: Counts) -> _Reach:
+    """No more bytes than threads ask for, than there are places, than the memory has."""
     size = prod(site.memory.arg.shape) * site.memory.dtype.itemsize
     asked = counts.threads * site.width_bytes
     if site.op == "BULK":
+        whole = min(size, asked)
         boxes = prod(r.arg.size for r in site.loops)
-        return min(size, asked, boxes * site.width_bytes if in_block else asked)
-    places = site.width_bytes
-    for r in free(site.offset):
-        if r.op is Ops.RANGE and not (in_block and r.arg.kind is AxisType.GLOBAL):
-            places *= r.arg.size
-    return min(_span(site), places, size, asked)
-
-
-def _fetched(site: Site, counts: Counts) -> int:
-    """Bytes of the 64-byte pieces that are touched, each once: no more than requests move, than lie
-    from the first to the last, than the memory has."""
-    size = prod(site.memory.arg.shape) * site.memory.dtype.itemsize
-    moved = counts.fetches * FETCH_BYTES
-    return min(size, moved) if site.op == "BULK" else min(size, moved, _span(site))
-
-
-def _span(site: Site) -> int:
-    """Bytes from the first element that an access can reach to the last."""
-    lo, hi = bounds(site.offset)
-    return (hi - lo) * site.element.dtype.itemsize + site.width_bytes
+        block = min(whole, boxes * site.width_bytes)
+        return _Reach(whole, block, whole, block, 0, size)
+    item, width = site.element.dtype.itemsize, site.width_bytes
+    everywhere, in_block = site.offset, of_one_block(site.offset)
+    sectors = counts.sectors or asked
+    lo, hi = bounds(everywhere)
+    return _Reach(
+        touched_bytes=min(size, asked, footprint(everywhere, item, width)),
+        block_bytes=min(size, asked, footprint(in_block, item, width)),
+        fetched_bytes=min(
+            size, sectors * MEMORY_BYTES, footprint(everywhere, item, width, MEMORY_BYTES)
+        ),
+        block_fetched_bytes=min(
+            size, sectors * SECTOR_BYTES, footprint(in_block, item, width, SECTOR_BYTES)
+        ),
+        first_byte=min(size, max(0, lo * item)),
+        end_byte=min(size, max(0, hi * item + width)),
+    )
 
 
 def pattern(lanes: Sequence[int | None], itemsize: int, width: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from uopc.errors import UsageError
-from uopc.target import Target
+from uopc.target import Target, target
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,12 @@ class GPU:
     per_clock: Mapping[str, int] = field(repr=False)
     reached: float = 0.898
     start_s: float = 4.9e-6
+
+    def runs(self, on: Target) -> bool:
+        """Does it run kernels for a target?  Those of older ones it does, unless they are for that
+        arch alone ("sm_90a")."""
+        mine = target(self.arch).sm
+        return on.sm == mine if on.name.endswith("a") else on.sm <= mine
 
     def rate(self, unit: str) -> float:
         """Operations a second of a unit: "fp32", "int", "sfu", "fp64", or "tensor TYPE".
@@ -98,24 +104,35 @@ GPUS: Mapping[str, GPU] = {
 _OF_ARCH = {75: "T4", 80: "A100", 86: "RTX 3090", 87: "RTX 3090", 89: "RTX 4090", 90: "H200"}
 
 
-def gpu(name: str | GPU | None, on: Target) -> GPU:
-    """The GPU of this name (in any case); None: a usual one of a target.
-
-    Raises UsageError for a name that is not known, and for a target without a GPU that is: give a
-    record of your own then.
-    """
+def named_gpu(name: str | GPU) -> GPU:
+    """The GPU of this name, in any case and with or without spaces.  Raises UsageError."""
     if isinstance(name, GPU):
         return name
-    known = ", ".join(GPUS)
-    if name is None:
-        if on.sm not in _OF_ARCH:
-            raise UsageError(
-                f"no GPU with {on} is known; there are {known}. Pass gpu=GPU(...) with its rates."
-            )
-        return GPUS[_OF_ARCH[on.sm]]
     for g in GPUS.values():
         if g.name.replace(" ", "").lower() == name.replace(" ", "").lower():
             return g
     raise UsageError(
-        f"no GPU is called {name!r}; there are {known}. Pass gpu=GPU(...) for another."
+        f"no GPU is called {name!r}; there are {', '.join(GPUS)}. Pass gpu=GPU(...) for another."
     )
+
+
+def gpu(name: str | GPU | None, on: Target) -> GPU:
+    """The GPU that a kernel for a target is reported for; None: a usual one of that target.
+
+    Raises UsageError for a name that is not known, for a GPU that cannot run what the target is,
+    and for a target without a GPU that is known: give a record of your own then.
+    """
+    if name is None:
+        if on.sm not in _OF_ARCH:
+            raise UsageError(
+                f"no GPU with {on} is known; there are {', '.join(GPUS)}. "
+                "Pass gpu=GPU(...) with its rates."
+            )
+        return GPUS[_OF_ARCH[on.sm]]
+    found = named_gpu(name)
+    if not found.runs(on):
+        raise UsageError(
+            f"a kernel for {on} does not run on {found.name}, which is {found.arch}. Compile it "
+            f"with target={found.arch!r}, or name another GPU than gpu={found.name!r}."
+        )
+    return found

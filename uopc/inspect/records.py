@@ -54,11 +54,15 @@ class AccessReport:
     wavefronts: passes of shared memory; least_wavefronts: without bank conflicts.
     wanted_bytes: that threads ask for, each lane its own.
     touched_bytes: distinct bytes of the memory, as far as they are known; 0 else.  block_bytes: the
-        same of one block; fetched_bytes: with the rest of the 64 bytes that L2 asks memory for.
+        same of one block.  Both at most: guards and overlaps may leave fewer.
+    fetched_bytes: of the 64-byte pieces that hold touched_bytes, which is what memory gives;
+        block_fetched_bytes: of the sectors that hold block_bytes.
+    first_byte, end_byte: between which all touched bytes lie.
     pattern: how neighbouring lanes walk: "contiguous", "broadcast", "stride 8 (32 bytes)", ...
     axis: the range that threadIdx.x moves this access by, and its step in elements ("l1 * 4"), ""
         where it does not move.
-    lanes: byte offset of each lane of the first request, None for lanes that are not active.
+    lanes: byte offset of each lane of a request, of those with the most active lanes; None for
+        lanes that are not active.  Up to whole sectors, or lines of shared memory.
     """
 
     number: int
@@ -84,6 +88,9 @@ class AccessReport:
     touched_bytes: int = 0
     block_bytes: int = 0
     fetched_bytes: int = 0
+    block_fetched_bytes: int = 0
+    first_byte: int = 0
+    end_byte: int = 0
     pattern: str = ""
     axis: str = ""
     lanes: tuple[int | None, ...] = field(default=(), repr=False)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 WARP = 32
 SECTOR_BYTES = 32  # what the memory system moves at least (CUDA Best Practices Guide)
-FETCH_BYTES = 64  # what L2 asks of memory at least (note 0016)
 BANKS, BANK_BYTES = 32, 4  # CUDA Programming Guide, shared memory
 LINE_BYTES = BANKS * BANK_BYTES
 
@@ -34,11 +33,10 @@ def distinct(values: Ints, active: Bools) -> Ints:
     return counted
 
 
-def sectors(addresses: Ints, active: Bools, width: int, size: int = SECTOR_BYTES) -> Ints:
-    """32-byte pieces that each request touches, or pieces of another size; width: bytes of a
-    lane."""
-    first = addresses // size
-    last = (addresses + width - 1) // size
+def sectors(addresses: Ints, active: Bools, width: int) -> Ints:
+    """32-byte pieces that each request touches; width: bytes of a lane."""
+    first = addresses // SECTOR_BYTES
+    last = (addresses + width - 1) // SECTOR_BYTES
     if np.array_equal(first, last):
         return distinct(first, active)
     both = np.concatenate((first, last), axis=-1)

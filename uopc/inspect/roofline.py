@@ -34,9 +34,9 @@ SUSTAINED = 0.8
 #: clocks of a wait: for what L1 or shared memory holds; for L2 more; for memory yet more
 NEAR_CLOCKS, L2_CLOCKS, FAR_CLOCKS = 40, 230, 430
 ASSUMPTION = (
-    "each byte comes from memory once and stays in L2; a block reads what it needs from L2 once, "
-    f"up to {L1_BYTES >> 10} KB, and all that it asks for beyond that; partly written sectors are "
-    "read first"
+    "each byte comes from memory once, in pieces of 64, and stays in L2; a block reads what it "
+    f"needs from L2 once, up to {L1_BYTES >> 10} KB, and all that it asks for beyond that; partly "
+    "written sectors are read first"
 )
 _UNITS = ("fp32", "fp64", "sfu", "int")
 
@@ -51,7 +51,8 @@ def roofline(
     sizes = {p.slot: p.size * p.dtype.itemsize * max(1, p.bundle) for p in program.params}
     done = operations(program)
     must = must_bytes(accesses, sizes)
-    memory = _fetched(accesses, sizes) + sum(_partly_written(a) for a in accesses)
+    memory = _once(accesses, sizes, lambda a: a.touched_bytes if a.store else a.fetched_bytes)
+    memory += sum(_partly_written(a) for a in accesses)
     moves = sum(_from_l2(a, program) for a in accesses)
     blocks = math.prod(program.launch.grid)
     busy = min(blocks, gpu.sms)
@@ -97,24 +98,35 @@ def must_bytes(accesses: Sequence[AccessReport], sizes: Mapping[int, int]) -> in
     return _once(accesses, sizes, lambda a: a.touched_bytes)
 
 
-def _fetched(accesses: Sequence[AccessReport], sizes: Mapping[int, int]) -> int:
-    """The same in whole sectors; what is written has its own account."""
-    return _once(accesses, sizes, lambda a: a.touched_bytes if a.store else a.fetched_bytes)
-
-
 def _once(
     accesses: Sequence[AccessReport],
     sizes: Mapping[int, int],
-    of: Callable[[AccessReport], int],
+    bytes_of: Callable[[AccessReport], int],
 ) -> int:
-    """Bytes of parameters, those of equal places once, no more than there are."""
-    touched: dict[tuple[int, bool], dict[str, int]] = {}
+    """What is read and what is written of each parameter, each place once: accesses that reach as
+    many bytes between the same ends reach the same ones."""
+    places: dict[tuple[int, bool], dict[tuple[int, int, int], int]] = {}
     for a in accesses:
-        if a.space == "global":
-            mine = touched.setdefault((a.slot, a.store), {})
-            size = of(a) if a.how is not How.UNKNOWN else sizes[a.slot]
-            mine[a.index] = max(size, mine.get(a.index, 0))
-    return sum(min(sizes[slot], sum(mine.values())) for (slot, _), mine in touched.items())
+        if a.space != "global":
+            continue
+        mine = places.setdefault((a.slot, a.store), {})
+        if a.how is How.UNKNOWN:
+            mine[0, sizes[a.slot], 0] = sizes[a.slot]
+        elif a.requests:
+            mine[a.first_byte, a.end_byte, a.touched_bytes] = bytes_of(a)
+    return sum(
+        min(sizes[slot], _covered([key[:2] for key in mine]), sum(mine.values()))
+        for (slot, _), mine in places.items()
+    )
+
+
+def _covered(spans: Sequence[tuple[int, int]]) -> int:
+    """Bytes that lie in at least one of some spans."""
+    total = at = 0
+    for first, end in sorted(spans):
+        total += max(0, end - max(first, at))
+        at = max(at, end)
+    return -(-total // SECTOR_BYTES) * SECTOR_BYTES
 
 
 def _partly_written(a: AccessReport) -> int:
@@ -127,9 +139,9 @@ def _from_l2(a: AccessReport, program: ProgramTree) -> int:
     if a.space != "global":
         return 0
     asked = a.sectors * SECTOR_BYTES
-    if a.store or a.op in ("BULK", "COPY", "ATOMIC") or a.block_bytes > L1_BYTES:
+    if a.store or a.op in ("BULK", "COPY", "ATOMIC") or a.block_fetched_bytes > L1_BYTES:
         return asked
-    return min(asked, a.block_bytes * math.prod(program.launch.grid))
+    return min(asked, a.block_fetched_bytes * math.prod(program.launch.grid))
 
 
 def _l1_clocks(accesses: Sequence[AccessReport]) -> float:

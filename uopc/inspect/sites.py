@@ -196,10 +196,11 @@ def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...
         yield yes, (*extra, condition)
         yield no, (*extra, UOp(Ops.NOT, (condition,)))
         return
-    if u.dtype is dtypes.bool and u.op in _SECOND_IF:  # C's && and || leave the second out
+    if u.dtype is dtypes.bool and u.op in _EARLY:  # && and || may not come to the second
         first, second = u.src
+        goes_on = first if u.op in (Ops.AND, Ops.MIN) else UOp(Ops.NOT, (first,))
         yield first, extra
-        yield second, (*extra, first if _SECOND_IF[u.op] else UOp(Ops.NOT, (first,)))
+        yield second, (*extra, goes_on)
         return
     gated = _gate(u) if u.op in (Ops.LOAD, Ops.STORE) else ()
     for n, s in enumerate(operands(u)):
@@ -215,10 +216,6 @@ def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...
             yield s, extra
 
 
-#: for an operation on bools, the value of the first operand where the second one is looked at
-_SECOND_IF = {Ops.AND: True, Ops.MIN: True, Ops.OR: False, Ops.MAX: False}
-
-
 def _gate(u: UOp) -> tuple[UOp, ...]:
     """The condition of an access, where it has one."""
     if u.op is Ops.LOAD:
@@ -230,6 +227,8 @@ def _gate(u: UOp) -> tuple[UOp, ...]:
     return ()
 
 
+#: what the renderers spell && and || on bools
+_EARLY = (Ops.AND, Ops.OR, Ops.MIN, Ops.MAX)
 _SEEN = (AddrSpace.GLOBAL, AddrSpace.SHARED, AddrSpace.CLUSTER)
 
 

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.inspect.requests import (
-    FETCH_BYTES,
     LINE_BYTES,
     SECTOR_BYTES,
     WARP,
@@ -41,6 +40,8 @@ from uopc.uop.ops import Ops, RangeArg
 AT_ONCE, MOST_LANES = 1 << 19, 1 << 22
 #: parts into which guards may cut what is counted, and points of one that is not cut further
 MOST_PARTS, SMALL_PART = 1024, 64
+#: its multiples modulo 1 lie evenly and in step with nothing
+GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class DataDecidesError(Exception):
@@ -49,10 +50,7 @@ class DataDecidesError(Exception):
 
 @dataclass(frozen=True)
 class Counts:
-    """What all warps of a launch ask for at one access; fields as in `AccessReport`.
-
-    fetches: pieces of FETCH_BYTES that requests to global memory touch.
-    """
+    """What all warps of a launch ask for at one access; fields as in `AccessReport`."""
 
     requests: int = 0
     threads: int = 0
@@ -60,7 +58,6 @@ class Counts:
     least_sectors: int = 0
     wavefronts: int = 0
     least_wavefronts: int = 0
-    fetches: int = 0
     exact: bool = True
     lanes: tuple[int | None, ...] = field(default=(), repr=False)
 
@@ -204,10 +201,6 @@ class _Part:
     start: tuple[int, ...]
     size: tuple[int, ...]
     open: bool
-
-    @property
-    def points(self) -> int:
-        return math.prod(self.size)
 
     def with_(self, n: int, start: int, size: int) -> _Part:
         """The same with other values of one range."""
@@ -369,7 +362,7 @@ def _counted(
 ) -> Counts:
     """One part.  Where its condition holds throughout, ranges that only move the address are
     replaced by the remainders they leave."""
-    modulus = FETCH_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
+    modulus = SECTOR_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
     itemsize = 1 if site is None else site.element.dtype.itemsize
     terms, _ = ix.affine(offset)
     tangled = {r for t in terms if t.op is not Ops.RANGE for r in free(t)}
@@ -391,9 +384,8 @@ def _counted(
         remainders, weights = _folded(remainders, weights, step * a.step, size, modulus)
     points = math.prod(size for *_, size in walked)
     each = remainders.size * threads.present.size  # lanes of one point
-    every = -(-points * each // MOST_LANES)
-    every = every | 1 if every > 1 else 1  # odd: not in step with digits that are powers of two
-    chosen = np.arange(every // 2 if every > 1 else 0, points, every, dtype=np.int64)
+    every = max(1, -(-points * each // MOST_LANES))
+    chosen = _evenly(points, every)
     at_once = max(1, AT_ONCE // each)
     total = Counts()
     for begin in range(0, chosen.size, at_once):
@@ -409,6 +401,14 @@ def _counted(
             one = of_requests(site, addresses + more, active)
             total = total.plus(one.times(int(often)))
     return total.scaled(chosen.size / points) if every > 1 else total
+
+
+def _evenly(points: int, every: int) -> Ints:
+    """One of each `every` numbers below `points`: not always the same one, which all those that a
+    guard takes or leaves could be."""
+    n = np.arange(-(-points // every), dtype=np.int64)
+    place = n * every + (n * GOLDEN % 1.0 * every).astype(np.int64)
+    return np.minimum(place, points - 1)
 
 
 def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, Ints]:
@@ -448,19 +448,18 @@ def of_requests(site: Site | None, addresses: Ints, active: Bools) -> Counts:
         addresses, active = addresses[some], active[some]
     if not addresses.size:
         return Counts()
-    lanes = tuple([int(x) if on else None for x, on in zip(addresses[0], active[0], strict=True)])
+    n = int(active.sum(axis=-1).argmax())
+    lanes = tuple([int(x) if on else None for x, on in zip(addresses[n], active[n], strict=True)])
     made = Counts(addresses.shape[0], int(active.sum()), lanes=lanes)
     width = site.width_bytes
     if site.op == "BULK":  # whole lines, asked for by one thread
         pieces = made.threads * -(-width // SECTOR_BYTES)
-        fetches = made.threads * -(-width // FETCH_BYTES)
-        return replace(made, sectors=pieces, least_sectors=pieces, fetches=fetches, lanes=())
+        return replace(made, sectors=pieces, least_sectors=pieces, lanes=())
     if site.space is AddrSpace.GLOBAL:
         return replace(
             made,
             sectors=int(sectors(addresses, active, width).sum()),
             least_sectors=int(least_sectors(addresses, active, width).sum()),
-            fetches=int(sectors(addresses, active, width, FETCH_BYTES).sum()),
         )
     if site.space is AddrSpace.SHARED:
         taken, least = wavefronts(addresses, active, width, site.op == "LOAD")
