@@ -1,9 +1,10 @@
 """Pictures of a kernel's page, as a reader sees it: light on a desktop, dark on a phone.
 
-    python scratch/18_screenshots.py FOLDER [FILE:NAME] [--target sm_90a]
+    python scratch/18_screenshots.py                           the pictures of the book's chapter 18
+    python scratch/18_screenshots.py FOLDER FILE:NAME          all parts of one kernel's page
+                                     [--target sm_90a] [--opts JSON]
 
-writes FOLDER/NAME_PART_THEME.png for some parts of the page; without FILE:NAME the pages of the
-kernels that tests/inspect/sample.py has.  Needs chromium and chromium-driver.
+The second writes FOLDER/NAME_PART_THEME.png.  Needs chromium and chromium-driver.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import base64
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from selenium import webdriver
 
-from tests.inspect import sample
 from tests.inspect.browser import browser, prefer, resize, why_no_browser
-from uopc.inspect.page import page
 
 MISSING = 3  # the exit code of a script that lacks something
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "book" / "pictures"
+KERNELS = "scratch/18_kernels.py"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,21 @@ class Look:
     scale: float
 
 
-LOOKS = (Look("light", 1280, 1000, 1.0), Look("dark", 390, 844, 1.5))
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the book: a kernel, the part of its page, how it is looked at.
+
+    part: of PARTS; stir: what is done on the page before.
+    """
+
+    name: str
+    kernel: str
+    part: str
+    look: Look
+    opts: str = ""
+    stir: str = ""
+
+
 #: what a picture shows, and the part of the page that is at its top
 PARTS = {
     "top": "header",
@@ -47,6 +64,7 @@ PARTS = {
     "occupancy": "[id$=-occupancy]",
     "roofline": "[id$=-roofline]",
 }
+LOOKS = (Look("light", 1280, 1000, 1.0), Look("dark", 390, 844, 1.5))
 #: the pass and the line that change most, so that there is something to see
 STIR = """
 const most = (all, n) => all.reduce((a, b) => (n(b) > n(a) ? b : a), all[0]);
@@ -55,57 +73,77 @@ const marked = (a) => document.querySelectorAll(a.hash + " mark, " + a.hash + " 
 most(links, marked)?.click();
 const line = document.querySelector(".badges")?.parentElement;
 if (line) { line.querySelector("button").click(); }
-document.activeElement?.blur();
-scrollTo(0, 0);
 """
+#: nothing has the focus, and the page stands still
+STILL = "document.activeElement?.blur(); scrollTo(0, 0);"
+WRONG = '{"local": {"0": 16, "1": 16}, "lanes": [0, 1]}'
+BOOK = (
+    Picture("18_softmax.png", "softmax", "source", Look("light", 1100, 720, 1.3), stir=STIR),
+    Picture("18_product.png", "product", "memory", Look("light", 1240, 800, 1.15), WRONG),
+    Picture("18_phone.png", "softmax", "roofline", Look("dark", 390, 844, 1.5)),
+)
 
 
-def shoot(driver: webdriver.Chrome, file: Path, folder: Path, look: Look) -> None:
-    """One picture a part."""
+def shoot(driver: webdriver.Chrome, file: Path, part: str, look: Look, stir: str) -> bytes:
+    """A PNG of a part of a page."""
     resize(driver, look.width, look.height, look.scale)
     prefer(driver, look.theme)
     driver.get(file.as_uri())
-    driver.execute_script(STIR)
-    for part, selector in PARTS.items():
-        driver.execute_script(
-            "const e = document.querySelector(arguments[0]);"
-            "scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)",
-            selector,
-        )
-        taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-        target = folder / f"{file.stem}_{part}_{look.theme}.png"
-        target.write_bytes(base64.b64decode(taken["data"]))
-        print(f"{target.name:36} {target.stat().st_size // 1024:4} KiB")
+    driver.execute_script(stir + STILL)
+    driver.execute_script(
+        "const e = document.querySelector(arguments[0]);"
+        "scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)",
+        PARTS[part],
+    )
+    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    return base64.b64decode(taken["data"])
 
 
-def pages(what: str | None, target: str, folder: Path) -> list[Path]:
-    """The files to look at, in `folder`."""
-    if what is not None:
-        made = folder / f"{what.rpartition(':')[2]}.html"
-        command = [sys.executable, "-m", "uopc", "view", what, "-o", str(made), "--target", target]
-        subprocess.run(command, check=True)
-        return [made]
-    files = []
-    for name, program in (("softmax", sample.rows()), ("matmul", sample.matmul())):
-        files.append(folder / f"{name}.html")
-        files[-1].write_text(page(program), encoding="utf-8")
-    return files
+def write(target: Path, png: bytes) -> None:
+    target.write_bytes(png)
+    print(f"{target.name:36} {len(png) // 1024:4} KiB")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Pictures of a kernel's page.")
-    parser.add_argument("folder", type=Path)
+def view(what: str, folder: Path, target: str, opts: str) -> Path:
+    """The page of a kernel."""
+    made = folder / f"{what.rpartition(':')[2]}.html"
+    command = [sys.executable, "-m", "uopc", "view", what, "-o", str(made), "--target", target]
+    command += ["--opts", opts] if opts else []
+    subprocess.run(command, check=True, cwd=ROOT)
+    return made
+
+
+def book(driver: webdriver.Chrome, folder: Path) -> None:
+    """The pictures of the book."""
+    for p in BOOK:
+        file = view(f"{KERNELS}:{p.kernel}", folder, "sm_90a", p.opts)
+        write(PICTURES / p.name, shoot(driver, file, p.part, p.look, p.stir))
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("what", nargs="?", metavar="FILE:NAME")
     parser.add_argument("--target", default="sm_90a")
-    options = parser.parse_args()
+    parser.add_argument("--opts", default="")
+    options = parser.parse_args(given)
+    if options.folder is not None and options.what is None:
+        parser.error("which kernel? Give FOLDER and FILE:NAME")
     if reason := why_no_browser():
         print(reason)
         return MISSING
-    options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made, browser() as driver:
-        for file in pages(options.what, options.target, Path(made)):
-            for look in LOOKS:
-                shoot(driver, file, options.folder, look)
+        if options.folder is None:
+            book(driver, Path(made))
+            return 0
+        options.folder.mkdir(parents=True, exist_ok=True)
+        file = view(str(options.what), Path(made), options.target, options.opts)
+        for look in LOOKS:
+            for part in PARTS:
+                png = shoot(driver, file, part, look, STIR)
+                write(options.folder / f"{file.stem}_{part}_{look.theme}.png", png)
     return 0
 
 

@@ -1012,7 +1012,18 @@ def test_launched_examples(home: Path, name: str) -> None:
     on = device_target()
     if not runs_on(EXAMPLES[name].target, on.sm):
         pytest.skip(f"{name} is for {EXAMPLES[name].target}, this GPU is {on}")
-    assert ": right: " in launched(home, name)
+    writes = name != "print_lanes"  # of what it prints nothing is compared
+    assert (": right: " if writes else "block 1 thread 1: 0.5") in launched(home, name)
+
+
+def test_a_kernel_that_writes_nothing_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = home / "prints"
+    assert (
+        main(["export", f"{home}/model.py:print_lanes", "-o", str(to), "--target", "sm_90a"]) == 0
+    )
+    assert "no: the kernel writes no array" in capsys.readouterr().out
 
 
 def runs_on(arch: str, sm: int) -> bool:

@@ -97,11 +97,20 @@ def test_lines_of_a_file_elsewhere_are_found(
     [
         (("none.py:x",), "there is no file none.py. Give FILE:NAME"),
         (("model.py:softr",), "model.py has no softr. Did you mean softer?"),
-        (("model.py:compiled",), "compiled is for cpu: a page shows warps"),
-        (("model.py:softer", "--target", "cpu"), "softer is for cpu: a page shows warps"),
+        (("model.py:compiled",), "compiled is for cpu: a report speaks of warps"),
+        (("model.py:softer", "--target", "cpu"), "softer is for cpu: a report speaks of warps"),
         (("model.py:softer", "-o", "none/x.html"), "none/x.html cannot be written: No such file"),
         (("model.py:softer", "--gpu", "H900"), "H900"),
     ],
 )
 def test_usage_errors(run: Run, arguments: tuple[str, ...], said: str) -> None:
     assert said in run(*arguments, code=2)
+
+
+def test_a_file_below_the_working_folder_is_read(run: Run, folder: Path) -> None:
+    (folder / "below").mkdir()
+    (folder / "below" / "model.py").write_text(MODEL.replace("0.5", "0.25"))
+    run("below/model.py:softer")
+    text = (folder / "softer.html").read_text()
+    assert '<p class="file">below/model.py</p>' in text
+    assert ">0.25</" in text and "cannot be read" not in text

@@ -61,7 +61,8 @@ def _run(options: argparse.Namespace) -> int:
         return show(out, options.what, options.target, options.opts, options.view)
     if options.command == "inspect":
         o = options
-        return inspect(out, o.what, o.target, o.opts, o.gpu, o.json, o.seed)
+        archs = [x.strip() for x in o.archs.split(",") if x.strip()]
+        return inspect(out, o.what, o.target, o.opts, o.gpu, o.json, o.seed, archs)
     if options.command == "view":
         asked = (options.what, options.target, options.opts, options.gpu, options.output)
         return view_file(out, *asked)
@@ -178,6 +179,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     tell.add_argument("--opts", metavar="JSON", help="every choice, as in uopc show")
     tell.add_argument("--gpu", metavar="NAME", help="the GPU of the times, such as H100")
+    tell.add_argument(
+        "--archs", default="", metavar="LIST", help="resources on these too: sm_80,sm_86,sm_90"
+    )
     tell.add_argument("--json", metavar="FILE", help="all of it as JSON; - instead of the tables")
     tell.add_argument("--seed", type=int, default=0, metavar="N", help="of random arrays (0)")
 

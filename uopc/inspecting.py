@@ -11,6 +11,7 @@ from rich.text import Text
 
 from uopc.errors import UsageError
 from uopc.inspect.records import AccessReport, Advice, How, ProgramReport, Report
+from uopc.inspect.resources import by_arch
 from uopc.launches import random_arrays
 from uopc.pipeline import compile
 from uopc.printing import duration, facts, heading, table
@@ -33,12 +34,13 @@ def inspect(
     gpu: str | None,
     json: str | None = None,
     seed: int = 0,
+    archs: Sequence[str] = (),
 ) -> int:
     """Print the report on the kernel that FILE:NAME is.  Returns 0.
 
     target, opts: as in `uopc.show.show`; gpu: the name of the GPU that times are for.  json: a file
     for all of it, "-" for standard output instead of the tables.  seed: of random arrays, where
-    data decides where accesses go and FILE has none.
+    data decides where accesses go and FILE has none.  archs: that the resources are listed for too.
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
@@ -50,6 +52,8 @@ def inspect(
         if len(made.launches) > 1:
             heading(out, f"launch {n + 1} of {len(made.launches)}: {one.name}")
         print_report(out, one)
+        if archs:
+            _print_archs(out, one, archs)
         out.print()
     if len(made.launches) > 1:
         facts(out, [("all launches", f"{duration(made.predicted_s)} expected")])
@@ -107,6 +111,21 @@ def print_report(out: Console, r: Report) -> None:
         out.print(_warning(w), soft_wrap=True)
 
 
+def _print_archs(out: Console, r: Report, archs: Sequence[str]) -> None:
+    """Registers and occupancy of the same kernel on other archs."""
+    columns = ["arch", "registers", "shared", "spills", "blocks an SM", "warps", "limited by"]
+    rows, refused = [], []
+    for arch, used in by_arch(r.program, r.name, archs).items():
+        if used.missing:
+            refused.append((arch, used.missing))
+            continue
+        numbers = (used.registers, used.shared_bytes, used.spill_bytes, used.blocks_per_sm)
+        share = f"{used.occupancy:.0%}"
+        rows.append([arch, *map(str, numbers), share, used.limited_by])
+    table(out, columns, rows, right=frozenset(columns[1:-1]))
+    facts(out, refused)
+
+
 def _row(a: AccessReport) -> list[str]:
     """each, least: sectors of a request, or wavefronts of shared memory, and the fewest that could
     do."""
@@ -120,7 +139,7 @@ def _row(a: AccessReport) -> list[str]:
         least = f"{a.least_wavefronts / a.requests:.2f}"
     count = "" if a.how is How.UNKNOWN else f"{_ABOUT.get(a.how, '')}{a.requests}"
     lanes = ", ".join(x for x in (a.pattern, a.axis) if x)
-    yours = next(iter(a.origins), "")
+    yours = next(iter(a.origins), "").rpartition("/")[2]
     place = str(a.line or "")
     return [f"{a.op} {a.memory}", place, yours, str(a.width_bytes), count, each, least, lanes]
 

@@ -18,7 +18,7 @@ import numpy as np
 from uopc.errors import UsageError
 from uopc.inspect.requests import WARP
 from uopc.inspect.sites import Site, sites
-from uopc.inspect.warps import Counts, of_requests, scaled
+from uopc.inspect.warps import Counts, of_requests
 from uopc.kernel import Launch, Source
 from uopc.launches import Subject, launches_of
 from uopc.runtime.emulated import Event, RunOptions
@@ -52,7 +52,7 @@ def observed(
         options = RunOptions(traced=traced, all_faults=True)
         outcome = Program(source).run([values[s] for s in one.slots], options)
         blocks = len({block for block, _ in traced})
-        share = math.prod(one.program.launch.grid) / blocks
+        share = blocks / math.prod(one.program.launch.grid)
         found.append(_counts(sites(one.program), source, outcome.events, share))
     return found
 
@@ -87,7 +87,7 @@ def _counts(
     out = {}
     for site in told:
         at, active = _table(warps.get(site.node, {}))
-        out[site.node] = scaled(of_requests(site, at, active), share / places[site.node])
+        out[site.node] = of_requests(site, at, active).scaled(share * places[site.node])
     return out
 
 

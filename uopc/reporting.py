@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uopc.errors import UopcError
+from uopc.errors import UopcError, UsageError
+from uopc.inspect.advice import FEW_BLOCKS
 from uopc.inspect.gpus import GPU, named_gpu
 from uopc.inspect.records import Advice, How, ProgramReport, Report
 from uopc.inspect.report import program_report
@@ -27,6 +28,8 @@ from uopc.userfile import Lazy, Subject, kernel_name
 
 #: statements of threads beyond which a kernel is not emulated only to see where it reads
 MOST_WORK = 1 << 28
+#: how much faster more blocks must make a kernel before few are a fault
+WORTH_MORE_BLOCKS = 1.05
 
 
 def report(
@@ -75,6 +78,8 @@ def reported(
 ) -> ProgramReport:
     """The report on what `uopc.userfile.load` gives; the changes that its warnings suggest are
     tried where Opts can be given."""
+    if isinstance(subject, Kernel) and target == subject.target.name:
+        target = None  # that is what it is compiled for
     if target is None and gpu is not None and not isinstance(subject, Kernel):
         target = named_gpu(gpu).arch
     bodies = subject if isinstance(subject, tuple) else ()
@@ -83,13 +88,20 @@ def reported(
         shown = Shown(name, subject.steps)
     else:
         shown = subject_steps(name, subject, target, None if opts is None else opts.to_json())
+    on = shown.steps[0].source.target
+    if not on.is_gpu:
+        raise UsageError(
+            f"{name} is for {on}: a report speaks of warps and their memory, so it wants a GPU "
+            "target. Choose one such as sm_80."
+        )
     first = program_report(name, shown.steps, gpu, shown.boundaries, least_bytes=shown.least_bytes)
     if arrays and not isinstance(subject, Lazy) and _unknown(first):
         first = program_report(name, shown.steps, gpu, found=_observed(subject, arrays, name))
     if bodies and len(first.launches) == 1:
         (one,) = first.launches
         tried = [_tried(w, bodies, one, name, gpu) for w in one.warnings]
-        return replace(first, launches=(replace(one, warnings=tuple(tried)),))
+        kept = tuple([w for w in tried if w is not None])
+        return replace(first, launches=(replace(one, warnings=kept),))
     return first
 
 
@@ -120,8 +132,9 @@ def _observed(
 
 def _tried(
     advice: Advice, bodies: Sequence[UOp], before: Report, name: str, gpu: str | GPU | None
-) -> Advice:
-    """A warning, and what came of the change that it suggests."""
+) -> Advice | None:
+    """A warning, and what came of the change that it suggests; None where more blocks would not
+    help."""
     if advice.opts is None:
         return advice
     try:
@@ -129,6 +142,9 @@ def _tried(
         after = program_report(name, kernel.steps, gpu)
     except UopcError as error:
         return replace(advice, opts=None, tried=f"refused: {error}")
+    gain = before.roofline.predicted_s / after.predicted_s
+    if advice.kind == FEW_BLOCKS and gain < WORTH_MORE_BLOCKS:
+        return None
     sectors = sum(a.sectors for r in after.launches for a in r.accesses)
     moved = f"{sectors} sectors instead of {sum(a.sectors for a in before.accesses)}"
     times = (after.predicted_s * 1e6, before.roofline.predicted_s * 1e6)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -100,10 +101,10 @@ def kernel_name(name: str) -> str:
 def _run(path: Path) -> ModuleType:
     """The module that a file makes, whatever its name ends in; no bytecode is left behind."""
     module = ModuleType(path.stem)
-    module.__file__ = str(path)
+    module.__file__ = os.path.abspath(path)  # of which nodes show what is below the working folder
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
     with _its_own_errors(path, path.name):
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        exec(compile(path.read_bytes(), module.__file__, "exec"), vars(module))
     return module
 
 
@@ -131,8 +132,9 @@ def _its_own_errors(path: Path, what: str) -> Iterator[None]:
         raise
     except BaseException as error:  # SystemExit too: the file ended itself
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        if isinstance(error, SyntaxError) and error.filename == str(path):
+        file = os.path.abspath(path)
+        lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
             said = f"{type(error).__name__}: {error.msg}"
             place, text = f"{path}:{error.lineno}", error.text or ""
         elif lines:

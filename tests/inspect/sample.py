@@ -57,6 +57,7 @@ def report(step: Step, name: str, registers: int = 40, shared_bytes: int = 8192)
     texts = [(passed.name, show(passed.graph)) for passed in step.trace]
     return Report(
         name=name,
+        program=step.program,
         target=step.source.target,
         grid=grid,
         block=block,

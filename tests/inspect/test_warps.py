@@ -17,7 +17,7 @@ from uopc.dtype import AddrSpace, DType, dtypes
 from uopc.errors import ToolchainError
 from uopc.inspect import warps
 from uopc.inspect.sites import Site, sites
-from uopc.inspect.warps import Counts, DataDecidesError, Threads, count, read_at_once, scaled
+from uopc.inspect.warps import Counts, DataDecidesError, Threads, count, read_at_once
 from uopc.kernel import Launch, ProgramTree
 from uopc.opts import Opts
 from uopc.pipeline import compile, finish
@@ -380,8 +380,8 @@ def test_counts_add_up_and_keep_the_fuller_lanes() -> None:
 
 
 def test_scaled_counts_are_no_longer_exact() -> None:
-    assert scaled(Counts(2, 4), 1.0) == Counts(2, 4)
-    assert scaled(Counts(2, 4), 2.5) == Counts(5, 10, exact=False)
+    assert Counts(2, 4).scaled(1.0) == Counts(2, 4)
+    assert Counts(2, 4).scaled(0.4) == Counts(5, 10, exact=False)
 
 
 def test_lanes_of_the_fullest_request() -> None:

@@ -151,7 +151,8 @@ def _described(
     """What is known without counting."""
     memory, element = site.memory, site.element
     is_map = element.op is Ops.TENSORMAP
-    origins = [shown_origin(u) for u in (site.node, site.statement) if u.origins]
+    known = [u for u in (site.node, site.statement) if u.origins] or [memory]
+    origins = [shown_origin(u) for u in known if u.origins]
     return AccessReport(
         number=n,
         op=site.op,

@@ -19,6 +19,8 @@ from uopc.uop.facts import free
 from uopc.uop.node import toposort
 from uopc.uop.ops import AxisType, Ops
 
+#: the kind of warning that there are fewer blocks than SMs
+FEW_BLOCKS = "few blocks"
 WARP, SECTOR_BYTES = 32, 32
 #: sectors for each that would do, from where on an access is uncoalesced; the same of wavefronts
 UNCOALESCED, CONFLICTED = 1.5, 1.5
@@ -28,10 +30,12 @@ WORTH_A_WORD = 0.05
 MORE_SECTORS = 3
 #: threads of a block at most (CUDA Programming Guide)
 MOST_THREADS = 1024
+#: blocks for each SM below which they are few
+BLOCKS_PER_SM = 0.75
 #: threads of a block that a warning suggests, and bytes below which few blocks are as good
 GOOD_BLOCK, SMALL_BYTES = 128, 1 << 20
-#: a grid of so many blocks an SM is not few; a thread with so many copies is sure not to spill
-FEW, MOST_COPIES = 0.5, 128
+#: copies of a thread that are sure not to spill
+MOST_COPIES = 128
 #: reads along a stored axis, for each along a reduced one, below which lanes reduce together
 HARDLY_ANY = 0.25
 #: a tile that is turned: its lanes, and its copies of the axis that they do not walk
@@ -43,7 +47,7 @@ _BY_HAND = {
     "bank conflicts": PAD,
     "spills": "smaller REG memories, or shorter UPCAST ranges",
     "sub-warp block": "LOCAL ranges of 32 threads or more",
-    "few blocks": "more of the work in GLOBAL ranges",
+    FEW_BLOCKS: "more of the work in GLOBAL ranges",
 }
 
 
@@ -299,11 +303,11 @@ def _few_blocks(
 ) -> Iterator[Advice]:
     blocks = math.prod(program.launch.grid)
     moved = sum(a.wanted_bytes for a in accesses if a.space == "global")
-    if blocks > FEW * gpu.sms or moved < SMALL_BYTES:
+    if blocks >= BLOCKS_PER_SM * gpu.sms or moved < SMALL_BYTES:
         return
     text = f"{blocks} block{'s' * (blocks != 1)} for {gpu.sms} SMs of {gpu.name}"
     mend, better = _spread(opts, program, blocks, gpu)
-    yield Advice("few blocks", text, mend, -1, better)
+    yield Advice(FEW_BLOCKS, text, mend, -1, better)
 
 
 def _spread(opts: Opts, program: ProgramTree, blocks: int, gpu: GPU) -> tuple[str, Opts | None]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
+from typing import Any
 
 from uopc.decision import Decision as Decision  # also for those who look for it here
-from uopc.kernel import Dims
+from uopc.kernel import Dims, ProgramTree
 from uopc.opts import Opts
 from uopc.target import Target
 
@@ -227,7 +228,7 @@ class Report:
     """All there is to say about one launch, without a GPU.
 
     source: CUDA text with the user's lines as comments; grid, block: (x, y, z); warnings: the worst
-    first.
+    first; program: the tree, which is no data.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Report:
     decisions: tuple[Decision, ...]
     passes: tuple[PassReport, ...] = field(repr=False)
     warnings: tuple[Advice, ...]
+    program: ProgramTree = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -262,7 +264,7 @@ class Report:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON; derived figures of accesses are in it."""
-        data = asdict(self)
+        data = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "program"}
         data["target"] = self.target.name
         data["opts"] = json.loads(self.opts.to_json())
         for raw, access in zip(data["accesses"], self.accesses, strict=True):
@@ -274,6 +276,13 @@ class Report:
         for raw, advice in zip(data["warnings"], self.warnings, strict=True):
             raw["opts"] = None if advice.opts is None else json.loads(advice.opts.to_json())
         return data
+
+
+def _plain(value: Any) -> Any:
+    """A record, or several, as data."""
+    if isinstance(value, tuple):
+        return [_plain(x) for x in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ def report(
         decisions=step.decisions,
         passes=passes(step),
         warnings=advice(step.opts, program, text.accesses, used, part, _is_by_hand(step)),
+        program=program,
     )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
-from uopc.errors import ToolchainError, UsageError
+from uopc.errors import TargetError, ToolchainError, UsageError
 from uopc.inspect.records import ResourceReport
-from uopc.kernel import Launch, Source
+from uopc.kernel import Launch, ProgramTree, Source
+from uopc.render.cuda import render_cuda
 from uopc.runtime.nvrtc import Cubin, compile_cubin, known_archs
-from uopc.target import occupancy
+from uopc.target import Target, occupancy
+from uopc.target import target as named_target
 
 #: an instruction of a listing: its name follows its place, and maybe a predicate
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_]*)")
@@ -53,6 +56,22 @@ def resources(source: Source, launch: Launch, sms: int) -> ResourceReport:
         waves=waves,
         tail=waves - math.ceil(waves) + 1 if waves else 0.0,
     )
+
+
+def by_arch(
+    program: ProgramTree, name: str, archs: Sequence[str | Target]
+) -> dict[str, ResourceReport]:
+    """What the same kernel uses on each arch, on a usual part of it; `missing` says where an arch
+    lacks an instruction or cannot hold a block.  Raises UsageError for an arch that is not known.
+    """
+    found = {}
+    for arch in map(named_target, archs):
+        try:
+            source = render_cuda(program, name, arch)
+            found[arch.name] = resources(source, program.launch, arch.sms)
+        except (TargetError, ToolchainError) as error:
+            found[arch.name] = ResourceReport(missing=str(error))
+    return found
 
 
 def _with_mix(report: ResourceReport, cubin: Cubin) -> ResourceReport:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, How, ResourceReport, Roofline
 from uopc.inspect.sites import Site, Statement, statements
-from uopc.inspect.work import operations
+from uopc.inspect.work import instructions, operations
 from uopc.kernel import ProgramTree
 from uopc.symbolic import index as ix
 from uopc.uop.node import UOp
@@ -63,7 +63,7 @@ def roofline(
         "memory": memory / (gpu.memory_bytes_s * gpu.reached),
         "L2": moves / (L2_BYTES_PER_CLOCK * at_once),
         "L1": _l1_clocks(accesses) / at_once,
-        "instructions": _issued(done, accesses) / (ISSUE_PER_CLOCK * at_once),
+        "instructions": _issued(program, accesses) / (ISSUE_PER_CLOCK * at_once),
         "latency": _chain_clocks(program, accesses) * max(1.0, used.waves) / gpu.clock_hz,
         **{u: t * gpu.sms * uneven / (busy * SUSTAINED) for u, t in units.items()},
     }
@@ -80,7 +80,7 @@ def roofline(
         floor_s=floors[wall],
         wall=wall,
         wasted=_wasted(accesses),
-        predicted_s=gpu.start_s + together(walls),
+        predicted_s=gpu.start_s + together(walls) if blocks else 0.0,  # no work is no launch
     )
 
 
@@ -154,13 +154,10 @@ def _l1_clocks(accesses: Sequence[AccessReport]) -> float:
     return lines + sum(a.wavefronts for a in accesses)
 
 
-def _issued(done: Mapping[str, int], accesses: Sequence[AccessReport]) -> float:
+def _issued(program: ProgramTree, accesses: Sequence[AccessReport]) -> float:
     """Instructions that warps issue, about."""
-    lanes = sum(
-        n * {"sfu": SFU_ISSUED, "index": INDEX_ISSUED, "convert": CONVERT_ISSUED}.get(unit, 1.0)
-        for unit, n in done.items()
-        if not unit.startswith("tensor")
-    )
+    weights = {"sfu": SFU_ISSUED, "index": INDEX_ISSUED, "convert": CONVERT_ISSUED}
+    lanes = sum(n * weights.get(unit, 1.0) for unit, n in instructions(program).items())
     return lanes / WARP + sum(a.requests for a in accesses)
 
 

@@ -4,7 +4,8 @@ Lanes are evaluated; blocks and loops hardly ever have to be.  A range that move
 whole sectors, or whole lines of shared memory, only repeats what a warp does; one that moves it by
 less gives as many cases as there are remainders; and a guard is open, or closed, for all but the
 blocks at an edge.  What is left is enumerated.  Nothing runs, and the counts are exact; where too
-much is left, a part is taken evenly, and the result says so.
+much is left, a part is taken evenly, and the result says so.  Memories are taken to begin where a
+sector does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -62,17 +63,22 @@ class Counts:
     lanes: tuple[int | None, ...] = field(default=(), repr=False)
 
     def plus(self, other: Counts) -> Counts:
-        """Both together; the lanes of the first that has any."""
-        return Counts(
-            self.requests + other.requests,
-            self.threads + other.threads,
-            self.sectors + other.sectors,
-            self.least_sectors + other.least_sectors,
-            self.wavefronts + other.wavefronts,
-            self.least_wavefronts + other.least_wavefronts,
-            self.exact and other.exact,
-            self.lanes if _active(self.lanes) >= _active(other.lanes) else other.lanes,
-        )
+        """Both together; the lanes of the fuller one."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
+        fuller = self if _active(self.lanes) >= _active(other.lanes) else other
+        return Counts(**sums, exact=self.exact and other.exact, lanes=fuller.lanes)
+
+    def times(self, n: int) -> Counts:
+        """So many of the same."""
+        return replace(self, **{name: getattr(self, name) * n for name in _NUMBERS})
+
+    def scaled(self, part: float) -> Counts:
+        """The whole of which this is a part; exact where that is all."""
+        whole = {name: round(getattr(self, name) / part) for name in _NUMBERS}
+        return replace(self, **whole, exact=self.exact and part == 1)
+
+
+_NUMBERS = tuple([f.name for f in fields(Counts) if f.type == "int"])
 
 
 def _active(lanes: tuple[int | None, ...]) -> int:
@@ -211,17 +217,15 @@ def count(site: Site, launch: Launch, threads: Threads) -> Counts:
 
     Raises DataDecidesError where what memory holds decides where it goes.
     """
-    found = _count(site, site.offset, launch, threads)
+    mine = threads.within(site.warps)
+    found = _over_launch(site.offset, site.counted, site.loops, launch, mine, site)
     if (wide := read_at_once(site)) is None:
         return found
-    loops = tuple([wide.instead if r is wide.range else r for r in site.loops])
+    loops = [wide.instead if r is wide.range else r for r in site.loops]
+    loops = [r for r in loops if r.op is Ops.RANGE]
     offset = ix.substitute(site.offset, {wide.range: wide.instead})
-    merged = replace(
-        site,
-        width_bytes=site.width_bytes * wide.count,
-        loops=tuple([r for r in loops if r.op is Ops.RANGE]),
-    )
-    passes = _count(merged, offset, launch, threads)
+    merged = replace(site, width_bytes=site.width_bytes * wide.count)
+    passes = _over_launch(offset, site.counted, loops, launch, mine, merged)
     return replace(found, wavefronts=passes.wavefronts, least_wavefronts=passes.least_wavefronts)
 
 
@@ -256,37 +260,41 @@ def read_at_once(site: Site) -> Wide | None:
     return None
 
 
-def _count(site: Site, offset: UOp, launch: Launch, threads: Threads) -> Counts:
-    """The same of every access by itself."""
-    condition = ix.TRUE
-    for c in site.counted:
-        condition = ix.conj(condition, c)
-    outside = [a.range for a in launch.grid_axes] + list(site.loops)
-    mine = threads.within(site.warps)
+def executions(
+    conditions: Sequence[UOp], loops: Sequence[UOp], launch: Launch, threads: Threads
+) -> int:
+    """How often threads come to a place, in all: every turn of the loops around it in which all
+    conditions hold.
+
+    Raises DataDecidesError where what memory holds decides that.
+    """
+    return _over_launch(ix.ZERO, conditions, loops, launch, threads, None).threads
+
+
+def _over_launch(
+    offset: UOp,
+    conditions: Sequence[UOp],
+    loops: Sequence[UOp],
+    launch: Launch,
+    threads: Threads,
+    site: Site | None,
+) -> Counts:
+    condition = ix.conj(*conditions)
+    outside = [a.range for a in launch.grid_axes] + list(loops)
     asked = free(offset) | free(condition)
-    repeated = 1
-    for r in outside:
-        if r not in asked:
-            repeated *= r.arg.size
+    repeated = math.prod(r.arg.size for r in outside if r not in asked)
     ranges = [r for r in outside if r in asked]
-    evaluate(offset, _first(ranges, mine))  # raises where data decides
-    evaluate(condition, _first(ranges, mine))
+    evaluate(offset, _first(ranges, threads))  # raises where data decides
+    evaluate(condition, _first(ranges, threads))
     total = Counts()
     for part in _parts(condition, ranges):
-        total = total.plus(_counted(site, offset, condition, ranges, part, mine))
-    return _times(total, repeated)
+        total = total.plus(_counted(site, offset, condition, ranges, part, threads))
+    return total.times(repeated)
 
 
 def _first(ranges: Sequence[UOp], threads: Threads) -> dict[UOp, Ints]:
     start = {r: np.asarray(r.arg.start, dtype=np.int64) for r in ranges}
     return {**start, **threads.numbers}
-
-
-def _times(c: Counts, n: int) -> Counts:
-    return Counts(
-        *(c.requests * n, c.threads * n, c.sectors * n, c.least_sectors * n),
-        *(c.wavefronts * n, c.least_wavefronts * n, c.exact, c.lanes),
-    )
 
 
 def _parts(condition: UOp, ranges: Sequence[UOp]) -> Iterator[_Part]:
@@ -384,7 +392,7 @@ def _narrowed(condition: UOp, ranges: Sequence[UOp], part: _Part) -> tuple[UOp, 
 
 
 def _counted(
-    site: Site,
+    site: Site | None,
     offset: UOp,
     condition: UOp,
     ranges: Sequence[UOp],
@@ -393,7 +401,8 @@ def _counted(
 ) -> Counts:
     """One part.  Where its condition holds throughout, ranges that only move the address are
     replaced by the remainders they leave."""
-    modulus = SECTOR_BYTES if site.space is AddrSpace.GLOBAL else LINE_BYTES
+    modulus = SECTOR_BYTES if site is None or site.space is AddrSpace.GLOBAL else LINE_BYTES
+    itemsize = 1 if site is None else site.element.dtype.itemsize
     terms, _ = ix.affine(offset)
     tangled = {r for t in terms if t.op is not Ops.RANGE for r in free(t)}
     left, stands_for = (ix.TRUE, {}) if part.open else _narrowed(condition, ranges, part)
@@ -409,7 +418,7 @@ def _counted(
             walked.append((r, begin, size))
             continue
         zeros[r] = np.zeros(1, dtype=np.int64)
-        step = terms.get(r, 0) * site.element.dtype.itemsize
+        step = terms.get(r, 0) * itemsize
         moved += step * begin
         remainders, weights = _folded(remainders, weights, step * a.step, size, modulus)
     points = math.prod(size for *_, size in walked)
@@ -426,11 +435,11 @@ def _counted(
         if not part.open:
             numbers |= {y: numbers[r] for r, y in stands_for.items() if y.op is Ops.RANGE}
             active = active & np.broadcast_to(evaluate(left, numbers), shape)
-        addresses = at * site.element.dtype.itemsize + moved
+        addresses = at * itemsize + moved
         for more, often in zip(remainders, weights, strict=True):
             one = of_requests(site, addresses + more, active)
-            total = total.plus(_times(one, int(often)))
-    return scaled(total, points / chosen.size) if every > 1 else total
+            total = total.plus(one.times(int(often)))
+    return total.scaled(chosen.size / points) if every > 1 else total
 
 
 def _evenly(points: int, every: int) -> Ints:
@@ -450,20 +459,6 @@ def _numbers(walked: Sequence[tuple[UOp, int, int]], points: Ints) -> dict[UOp, 
     return out
 
 
-def scaled(c: Counts, times: float) -> Counts:
-    """What a part stands for; exact where it is all."""
-    return Counts(
-        requests=round(c.requests * times),
-        threads=round(c.threads * times),
-        sectors=round(c.sectors * times),
-        least_sectors=round(c.least_sectors * times),
-        wavefronts=round(c.wavefronts * times),
-        least_wavefronts=round(c.least_wavefronts * times),
-        exact=c.exact and times == 1,
-        lanes=c.lanes,
-    )
-
-
 def _folded(
     remainders: Ints, weights: Ints, step: int, size: int, modulus: int
 ) -> tuple[Ints, Ints]:
@@ -479,9 +474,12 @@ def _folded(
     return new, total
 
 
-def of_requests(site: Site, addresses: Ints, active: Bools) -> Counts:
-    """What memory does for these warps: byte offsets and active lanes, shape (..., 32)."""
+def of_requests(site: Site | None, addresses: Ints, active: Bools) -> Counts:
+    """What memory does for these warps: byte offsets and active lanes, shape (..., 32).  Without a
+    site threads and warps are counted alone."""
     addresses, active = addresses.reshape(-1, WARP), active.reshape(-1, WARP)
+    if site is None:
+        return Counts(int(active.any(axis=-1).sum()), int(active.sum()))
     if site.op in ("LDMATRIX", "STMATRIX"):
         active = active & (np.arange(WARP) < matrix_lanes(site))
     some = active.any(axis=-1)

@@ -163,8 +163,11 @@ class Call:
 
 
 def _copied(address: int, count: int, dtype: np.dtype[Any]) -> _Records:
-    data = ctypes.string_at(address, count * dtype.itemsize) if count else b""
-    return np.frombuffer(data, dtype)
+    if not count:
+        return np.zeros(0, dtype)
+    size_bytes = count * dtype.itemsize  # may be more than string_at takes
+    memory = (ctypes.c_char * size_bytes).from_address(address)
+    return np.frombuffer(memoryview(memory), dtype).copy()
 
 
 def _raw_fault(r: Any) -> RawFault:

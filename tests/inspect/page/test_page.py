@@ -18,7 +18,7 @@ from markupsafe import escape
 
 from tests.inspect import sample
 from uopc.inspect.gpus import GPUS
-from uopc.inspect.page import model, page, plots, warp_pictures
+from uopc.inspect.page import model, page, plots, warp_pictures, words
 from uopc.inspect.page.user_code import user_files
 from uopc.inspect.records import (
     AccessReport,
@@ -118,8 +118,8 @@ def test_pictures_are_well_formed_and_described(made: Callable[[], ProgramReport
 def test_all_parts_are_there() -> None:
     text = page(sample.rows())
     report = sample.rows().launches[0]
-    for words in ("Passes", "Source", "Memory accesses", "Occupancy", "Roofline", "Decisions"):
-        assert f">{words}</h2>" in text
+    for title in ("Passes", "Source", "Memory accesses", "Occupancy", "Roofline", "Decisions"):
+        assert f">{title}</h2>" in text
     for p in report.passes:
         assert escape(p.why) in text
         assert (f"after: {p.name}<" in text) == (p.changed and p.name != "index")
@@ -335,3 +335,21 @@ def test_a_box_names_what_fits() -> None:
         given = replace(access, lanes=tuple(range(0, 32 * step, step)), width_bytes=width)
         picture = warp_pictures.picture(given)
         assert picture is not None and all(name in picture for name in names)
+
+
+def test_what_came_of_a_change_is_said() -> None:
+    report = sample.strided().launches[0]
+    first, *others = report.warnings
+    tried = replace(first, tried="16 sectors instead of 64")
+    text = page(ProgramReport("tried", (replace(report, warnings=(tried, *others)),)))
+    assert f"{first.mend}. Tried: 16 sectors instead of 64</p>" in text
+    assert text.count("Tried: ") == 1
+
+
+def test_walls_of_no_height_are_no_bars_and_values_stand_over_lines() -> None:
+    roof = sample.rows().launches[0].roofline
+    flat = replace(roof, times_s=(*roof.times_s, ("latency", 0.0)))
+    picture = str(plots.times(flat))
+    assert picture == str(plots.times(roof)) and "memory" in picture
+    value = words.time(dict(roof.times_s)["L2"])
+    assert picture.rindex("<line") < picture.index(f">{value}</text>")

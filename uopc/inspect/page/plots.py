@@ -54,18 +54,22 @@ def bars(rows: Sequence[Bar], label: str, rules: Sequence[Rule] = ()) -> Markup:
         length = row.value / most * width
         p.text(BAR_LEFT - 8, y + 15, row.name, "name", "end")
         p.rect(BAR_LEFT, y + 4, max(length, 1), BAR - 8, kind, f"{row.name}: {row.text}")
-        p.text(BAR_LEFT + length + 6, y + 15, row.text, "value")
     for n, rule in enumerate(rules):
         x, y = BAR_LEFT + rule.value / most * width, head - 16.0 * n - 5
         p.line(x, y + 3, x, head + BAR * len(rows) + 2, "rule dashed" if rule.dashed else "rule")
         right = x < BAR_WIDTH / 2
         p.text(x + (4 if right else -4), y, rule.name, "value", "start" if right else "end")
+    for n, row in enumerate(rows):  # over the lines, so that they stay readable
+        length = row.value / most * width
+        p.text(BAR_LEFT + length + 6, head + n * BAR + 15, row.text, "value")
     return p.made()
 
 
 def times(roof: Roofline) -> Markup:
-    """What each wall alone would take, beside the floor and the prediction."""
-    rows = [Bar(name, t, words.time(t), name == roof.wall) for name, t in roof.times_s]
+    """What each wall alone would take, beside the floor and the prediction; walls of no height
+    are left out."""
+    walls = [(name, t) for name, t in roof.times_s if t > 0]
+    rows = [Bar(name, t, words.time(t), name == roof.wall) for name, t in walls]
     rules = [
         Rule(f"floor {words.time(roof.floor_s)}", roof.floor_s),
         Rule(f"predicted {words.time(roof.predicted_s)}", roof.predicted_s, dashed=True),
@@ -273,7 +277,7 @@ def roofline_plot(roof: Roofline) -> Markup | None:
     if ceiling > own_y:
         p.line(x, y, x, axes.y(ceiling), "drop")
     p.circle(x, y, 6, "here", label)
-    side, step = ("end", -11) if x > axes.left + axes.width * 0.7 else ("start", 11)
+    side, step = ("end", -11) if x > axes.left + axes.width * 0.78 else ("start", 11)
     said = (words.rate(own_y, "op/s"), f"{words.share(own_y / ceiling)} of the roof")
     p.text(x + step, y + 4, "this kernel", "value", side)
     for n, text in enumerate(said, 1):
