@@ -151,6 +151,9 @@ def _launch_facts(r: Report) -> list[tuple[str, str]]:
     used = r.resources
     if used.missing and not used.registers:
         return [*rows, ("resources", f"unknown: {used.missing}")]
+    if used.missing:
+        said = f"{used.registers} registers, {used.shared_bytes} bytes shared"
+        return [*rows, ("resources", f"{said}. Cannot be launched: {used.missing}")]
     spills = f"{used.spill_bytes} bytes of spills" if used.spill_bytes else "no spills"
     rows.append(
         (

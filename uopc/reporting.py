@@ -6,7 +6,7 @@ the changes that warnings suggest are tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,10 @@ from uopc.inspect.advice import FEW_BLOCKS
 from uopc.inspect.gpus import GPU, named_gpu
 from uopc.inspect.records import Advice, How, ProgramReport, Report
 from uopc.inspect.report import program_report
-from uopc.inspect.warps import Counts
 from uopc.launches import launches_of
 from uopc.observing import observed
 from uopc.opts import Opts
-from uopc.pipeline import Kernel, compile
+from uopc.pipeline import Kernel, Step, compile
 from uopc.show import Shown, subject_steps, usual_target
 from uopc.tensor import Tensor
 from uopc.uop.node import UOp
@@ -46,8 +45,8 @@ def report(
     ----------
     kernel: a shaped body or several, loop IR (a SINK), a compiled Kernel for a GPU target, or lazy
         Tensors.
-    arrays: in slot order; where data decides where an access goes, the emulator runs on them.
-        Without them such accesses are listed, and not counted.
+    arrays: in slot order, not for Tensors; where data decides where an access goes, the emulator
+        runs on them.  Without them such accesses are listed, and not counted.
     target, opts: as `uopc.compile` takes them; None: what `gpu` is, without that this machine's
         GPU, or sm_80 where there is none; and automatic choices.
     gpu: the GPU that times are for: "H200", another name, or a record of its rates; None: a usual
@@ -95,8 +94,8 @@ def reported(
             "target. Choose one such as sm_80."
         )
     first = program_report(name, shown.steps, gpu, shown.boundaries, least_bytes=shown.least_bytes)
-    if arrays and not isinstance(subject, Lazy) and _unknown(first):
-        first = program_report(name, shown.steps, gpu, found=_observed(subject, arrays, name))
+    if arrays:
+        first = _with_arrays(first, subject, arrays, shown.steps, gpu)
     if bodies and len(first.launches) == 1:
         (one,) = first.launches
         tried = [_tried(w, bodies, one, name, gpu) for w in one.warnings]
@@ -116,18 +115,26 @@ def _subject(kernel: Any) -> Subject:
     return tuple(several)
 
 
-def _unknown(made: ProgramReport) -> bool:
-    return any(a.how is How.UNKNOWN for r in made.launches for a in r.accesses)
-
-
-def _observed(
-    subject: Kernel | UOp, arrays: Sequence[Any], name: str
-) -> list[Mapping[UOp, Counts]]:
-    """Counts of accesses by node, a mapping for each launch; none where emulation takes long."""
-    launches = launches_of(subject, arrays, name=name)
-    if sum(s.work for s in launches.sources(check=False)) > MOST_WORK:
-        return []
-    return [*observed(subject, *arrays, name=name)]
+def _with_arrays(
+    made: ProgramReport,
+    subject: Kernel | UOp | Lazy,
+    arrays: Sequence[Any],
+    steps: Sequence[Step],
+    gpu: str | GPU | None,
+) -> ProgramReport:
+    """The same with counts of an emulated run where data decides; unchanged where nothing does, or
+    emulation would take long."""
+    if isinstance(subject, Lazy):
+        raise UsageError(
+            f"{made.name} is tensors, which have their values: no arrays can be given for them. "
+            "Report on the body of one kernel."
+        )
+    launches = launches_of(subject, arrays, name=made.name)
+    unknown = any(a.how is How.UNKNOWN for r in made.launches for a in r.accesses)
+    if not unknown or sum(s.work for s in launches.sources(check=False)) > MOST_WORK:
+        return made
+    found = observed(subject, *arrays, name=made.name)
+    return program_report(made.name, steps, gpu, found=found)
 
 
 def _tried(

@@ -239,7 +239,7 @@ def test_automatic_choices_are_not_warned_about(name: str) -> None:
 
 
 def test_small_launches_need_not_fill_a_gpu() -> None:
-    """Few blocks are as good where there is little to do, and three of four SMs nearly are all of them."""
+    """Few blocks are as good where there is little to do, and three of four SMs nearly all."""
     assert kinds(param(0, 1 << 12) * 2.0, gpu(local={0: 256})) == []
     assert kinds(FLAT * 2.0, gpu(local={0: 256}, loop={0: 40})) == []
 
