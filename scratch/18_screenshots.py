@@ -17,10 +17,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from selenium import webdriver
+if TYPE_CHECKING:
+    from selenium import webdriver
 
 from tests.inspect.browser import browser, prefer, resize, why_no_browser
 

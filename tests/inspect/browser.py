@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
+if TYPE_CHECKING:
+    from selenium import webdriver
 
 BROWSER, DRIVER = "chromium", "chromedriver"
 _FLAGS = (
@@ -25,12 +26,17 @@ def why_no_browser() -> str:
     for name, package in ((BROWSER, "chromium"), (DRIVER, "chromium-driver")):
         if shutil.which(name) is None:
             return f"no {name} on PATH (Debian: apt-get install {package})"
+    if importlib.util.find_spec("selenium") is None:
+        return "selenium is not installed (pip install selenium)"
     return ""
 
 
 @contextmanager
 def browser(script: bool = True) -> Iterator[webdriver.Chrome]:
     """A browser with a profile of its own.  script: whether pages may run theirs."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which(BROWSER) or BROWSER
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
