@@ -36,9 +36,18 @@ class Seen:
     def click(self, selector: str) -> None:
         self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
         self.driver.find_element("css selector", selector).click()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what was asked for is drawn: events come late on a busy machine."""
+        self.driver.execute_async_script(
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+        )
 
     def keys(self, *keys: str) -> None:
-        ActionChains(self.driver).send_keys(*keys).perform()
+        for key in keys:
+            ActionChains(self.driver).send_keys(key).perform()
+            self.settle()
 
     def shown(self, selector: str) -> list[str]:
         """Ids of the elements that can be seen."""
