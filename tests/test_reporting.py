@@ -14,6 +14,8 @@ from uopc.errors import UsageError
 from uopc.inspect.gpus import GPUS
 from uopc.inspect.records import AccessReport, How, ProgramReport
 from uopc.opts import Opts
+from uopc.runtime import cuda
+from uopc.runtime.timing import CUDAClock, time_candidates
 from uopc.tensor import empty
 from uopc.uop.node import UOp
 from uopc.uop.ops import Ops
@@ -193,3 +195,24 @@ def test_more_blocks_that_help_are_worth_a_word() -> None:
 def test_ordinary_kernels_have_nothing_to_try() -> None:
     for body in (DOUBLE, softmax(param(0, 4096, 1000)), product(1024, 1024, 1024)):
         assert uopc.report(body, gpu="H200").launches[0].warnings == ()
+
+
+# ---- beside a GPU
+@pytest.mark.gpu
+@pytest.mark.uninstrumented
+@pytest.mark.parametrize("name", ["add", "softmax"])
+def test_what_is_predicted_is_near_what_is_measured(name: str) -> None:
+    """Large ones, of which the model knows most: within a factor of two on a GPU by its name."""
+    here = cuda.describe()
+    known = [g for g in GPUS if g in here]
+    if not known:
+        pytest.skip(f"none of {', '.join(GPUS)} is here, but {here}")
+    n = 64 << 20
+    body = softmax(param(0, 8192, 8192)) if name == "softmax" else param(0, n) + param(1, n)
+    kernel, gpu = uopc.compile(body, target="cuda"), cuda.open_device()
+    inputs = [gpu.zeros((n,), np.dtype(np.float32)) for _ in kernel.input_slots]
+    out = gpu.empty((n,), np.dtype(np.float32))
+    runs = {name: lambda: kernel(*inputs, out=out)}
+    taken = time_candidates(runs, CUDAClock(gpu), samples=7)[name]
+    expected_s = uopc.predict(kernel, known[0]) * 1e-6
+    assert expected_s / 2 < taken.median_s < expected_s * 2
