@@ -1,43 +1,25 @@
-"""Distinct 32-byte sectors that each access of warp 0 touches: lane numbers put into its index."""
+"""Sectors of 32 bytes that a request of each memory touches, for the bytes that it wants."""
 
 from __future__ import annotations
 
+import uopc
 from uopc.dtype import dtypes
-from uopc.gpu import gpu_lower, gpu_opt_choice
-from uopc.kernel import Launch
+from uopc.gpu import gpu_opt_choice
 from uopc.opts import Opts
-from uopc.passes.bind import bind
-from uopc.symbolic import index as ix
-from uopc.uop import Ops, UOp, buffer, memory, prod, toposort
-from uopc.uop.facts import free
+from uopc.uop import Ops, UOp, buffer
 
-SECTOR_BYTES = 32  # what the memory system moves at least
+TARGET = "sm_80"
 
 
-def thread_of(launch: Launch, lane: int) -> dict[UOp, UOp]:
-    """The thread ranges of a lane of warp 0, as numbers: lane = x + y*X + z*X*Y."""
-    numbers = {}
-    for axis in launch.block_axes:
-        numbers[axis.range] = ix.index(lane % axis.range.arg.size)
-        lane //= axis.range.arg.size
-    return numbers
-
-
-def sectors(kernel: UOp) -> dict[str, str]:
-    """For each access to global memory, blocks and loops at 0: sectors touched, bytes wanted."""
-    launch, found = bind(kernel), {}
-    for u in toposort(kernel):
-        if u.op not in (Ops.LOAD, Ops.STORE) or memory(u.src[0]).op is not Ops.BUFFER:
-            continue
-        offset, size = u.src[0].src[1], u.src[0].dtype.itemsize
-        width = size * (u.arg.width if u.arg else 1)
-        zero = dict.fromkeys(free(offset), ix.ZERO)
-        touched: set[int] = set()
-        for lane in range(min(32, launch.threads)):
-            first = ix.substitute(offset, zero | thread_of(launch, lane)).arg.bits * size
-            touched.update(range(first, first + width))
-        count = len({byte // SECTOR_BYTES for byte in touched})
-        found["ABC"[memory(u.src[0]).arg.slot]] = f"{count:3} for {len(touched):3} B"
+def sectors(body: UOp, opts: Opts) -> dict[str, str]:
+    """For A, B and C: sectors a request, and the bytes that the lanes of one want, each once."""
+    (launch,) = uopc.report(body, opts=opts, target=TARGET).launches
+    found = {}
+    for a in launch.accesses:
+        if a.space == "global":
+            lanes = [range(at, at + a.width_bytes) for at in a.lanes if at is not None]
+            wanted = len(set().union(*lanes))
+            found["ABC"[a.slot]] = f"{launch.sectors[a.memory]:3.0f} for {wanted:3} B"
     return found
 
 
@@ -57,5 +39,5 @@ kernels = {
     "C = A + B, 16 bytes a lane": (a + b, Opts(gpu=True, local={0: 2, 1: 16}, vector={1: 4})),
 }
 for name, (body, opts) in kernels.items():
-    touched = sectors(gpu_lower(body, buffer(2, dtypes.f32, (prod(body.shape),)), opts))
+    touched = sectors(body, opts)
     print(f"{name:34} " + "   ".join(f"{x} {touched[x]}" for x in "CAB"))

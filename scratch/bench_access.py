@@ -52,7 +52,7 @@ COUNTERS = {
     "memory_bytes": "dram__bytes.sum",
     "l2_sectors": "lts__t_sectors_srcunit_tex.sum",
 }
-#: what must agree.  Wavefronts need not: ptxas makes one load of neighbours in shared memory
+#: what must agree.  Wavefronts need not: what only some lanes go on with, ptxas lets them read
 COMPARED = (
     *("load_requests", "load_sectors", "store_requests", "store_sectors"),
     *("shared_load_conflicts", "shared_store_conflicts", "registers", "occupancy"),
@@ -92,21 +92,27 @@ class Line:
 
 def said(r: Report) -> dict[str, float]:
     """The report's figures."""
-
-    def total(space: str, store: bool, field: str) -> int:
-        return sum(getattr(a, field) for a in r.accesses if _counts(a, space, store))
-
-    out: dict[str, float] = {}
-    for store, name in ((False, "load"), (True, "store")):
-        for field in ("requests", "sectors"):
-            out[f"{name}_{field}"] = total("global", store, field)
-        for field in ("wavefronts", "conflicts"):
-            out[f"shared_{name}_{field}"] = total("shared", store, field)
+    out: dict[str, float] = {**asked(r.accesses)}
     out["registers"] = r.resources.launched_registers
     out["occupancy"] = round(100 * r.resources.occupancy, 2)
     out["predicted_us"] = round(r.roofline.predicted_s * 1e6, 2)
     out["memory_bytes"] = r.roofline.memory_bytes
     out["l2_sectors"] = r.roofline.moves_bytes // 32
+    return out
+
+
+def asked(accesses: Sequence[AccessReport]) -> dict[str, int]:
+    """Those of memory: what all accesses of a launch ask for."""
+
+    def total(space: str, store: bool, field: str) -> int:
+        return sum(getattr(a, field) for a in accesses if _counts(a, space, store))
+
+    out = {}
+    for store, name in ((False, "load"), (True, "store")):
+        for field in ("requests", "sectors"):
+            out[f"{name}_{field}"] = total("global", store, field)
+        for field in ("wavefronts", "conflicts"):
+            out[f"shared_{name}_{field}"] = total("shared", store, field)
     return out
 
 

@@ -346,7 +346,7 @@ def test_sectors_of_a_warp() -> None:
     sectors = runpy.run_path(str(SCRATCH / "08_coalescing.py"))["sectors"]
 
     def asked(body: UOp, opts: Opts) -> dict[str, tuple[int, int]]:
-        found = sectors(gpu_lower(body, flat(2, 64 * 64), opts))
+        found = sectors(body, opts)
         words = {name: text.split() for name, text in found.items()}
         return {name: (int(w[0]), int(w[2])) for name, w in words.items()}
 

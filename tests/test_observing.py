@@ -17,7 +17,7 @@ from uopc.inspect.access import listing
 from uopc.inspect.sites import sites
 from uopc.inspect.warps import Counts
 from uopc.launches import random_arrays
-from uopc.observing import observed
+from uopc.observing import observed, spread_arrays
 from uopc.opts import Opts
 from uopc.pipeline import compile, finish
 from uopc.uop.cursor import Cursor
@@ -128,3 +128,31 @@ def test_shared_memory_too() -> None:
     (found,) = observed(c.sink(), np.zeros(32, np.float32))
     store, load, _ = (found[s.node] for s in sites(program))
     assert (store.wavefronts, load.wavefronts) == (32, 32) and load.least_wavefronts == 1
+
+
+# ---- arrays for it
+def test_random_indices_go_everywhere() -> None:
+    """Rows of a table: of 1,000, though the table has 4,000 elements; other arrays stay small."""
+    table, index = param(0, 1000, 4), param(1, 300, dtype=dtypes.i32)
+    body = table.gather((~0, 1), index.reshape((300, 1)).expand((300, 4)))
+    counts = param(2, 300, 1, dtype=dtypes.i32).expand((300, 4)).cast(dtypes.f32)
+    kernel = compile(body * counts, target="sm_80")
+    values, places, small = spread_arrays(kernel, 0)
+    assert values.shape == (4000,) and small.max() < 8
+    assert 900 < places.max() < 1000 and len(set(places.tolist())) > 200
+    again = spread_arrays(kernel, 0)
+    assert all((a == b).all() for a, b in zip(again, (values, places, small), strict=True))
+    assert (spread_arrays(kernel, 1)[1] != places).any()
+
+
+def test_narrow_indices_and_loop_ir() -> None:
+    t = range_(64, 0, AxisType.LOCAL)
+    index, x, y = (
+        buffer(slot, dtype, (n,))
+        for slot, dtype, n in ((0, dtypes.u8, 64), (1, dtypes.f32, 4096), (2, dtypes.f32, 64))
+    )
+    c = Cursor()
+    c.store(y.index(t), x.index(index.index(t).load().cast(dtypes.index)).load())
+    places, values, written = spread_arrays(c.sink(), 0)
+    assert places.dtype == np.uint8 and places.max() > 200
+    assert values.shape == (4096,) and not written.any()

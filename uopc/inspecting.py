@@ -12,7 +12,7 @@ from rich.text import Text
 from uopc.errors import UsageError
 from uopc.inspect.records import AccessReport, Advice, How, ProgramReport, Report
 from uopc.inspect.resources import by_arch
-from uopc.launches import random_arrays
+from uopc.observing import spread_arrays
 from uopc.pipeline import compile
 from uopc.printing import duration, facts, heading, table
 from uopc.reporting import reported
@@ -87,7 +87,7 @@ def reported_file(
 
 def _random(subject: Subject, seed: int) -> Sequence[Any]:
     assert not isinstance(subject, Lazy)
-    return random_arrays(
+    return spread_arrays(
         compile(subject, target="emulated") if isinstance(subject, tuple) else subject, seed
     )
 

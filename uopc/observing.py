@@ -19,11 +19,15 @@ from uopc.errors import UsageError
 from uopc.inspect.requests import WARP
 from uopc.inspect.sites import Site, sites
 from uopc.inspect.warps import Counts, of_requests
-from uopc.kernel import Launch, Source
-from uopc.launches import Subject, launches_of
+from uopc.kernel import Launch, ProgramTree, Source
+from uopc.launches import Subject, launches_of, random_arrays
+from uopc.pipeline import Kernel, finish
+from uopc.runtime.arrays import HostArray
 from uopc.runtime.emulated import Event, RunOptions
 from uopc.runtime.program import Program
-from uopc.uop.node import UOp
+from uopc.symbolic import index as ix
+from uopc.uop.node import UOp, memory, prod, toposort
+from uopc.uop.ops import Ops
 
 _OTHERS = ("COPY", "BULK", "SEND", "LDMATRIX", "STMATRIX")
 #: threads whose accesses are told at most
@@ -54,6 +58,39 @@ def observed(
         blocks = len({block for block, _ in traced})
         share = blocks / math.prod(one.program.launch.grid)
         found.append(_counts(sites(one.program), source, outcome.events, share))
+    return found
+
+
+def spread_arrays(kernel: UOp | Kernel, seed: int) -> list[HostArray]:
+    """Random inputs as `uopc.launches.random_arrays` makes them, but indices go to all of the
+    memory that they are for: how they are spread is what is to be seen."""
+    arrays = random_arrays(kernel, seed)
+    if isinstance(kernel, Kernel):
+        programs, slots = [step.program for step in kernel.steps], list(kernel.input_slots)
+    else:
+        programs = [finish(kernel)]
+        slots = [p.slot for p in programs[0].params]
+    rng = np.random.default_rng(seed)
+    for slot, most in sorted(_index_slots(programs).items()):
+        if slot in slots:
+            n = slots.index(slot)
+            arrays[n] = rng.integers(0, most, arrays[n].shape).astype(arrays[n].dtype)
+    return arrays
+
+
+def _index_slots(programs: Iterable[ProgramTree]) -> dict[int, int]:
+    """For each parameter of integers that says where an access goes: how many places there are."""
+    found: dict[int, int] = {}
+    for site in (s for p in programs for s in sites(p)):
+        for term, step in ix.affine(site.offset)[0].items():
+            places = max(1, prod(site.memory.arg.shape) // abs(step))
+            for u in toposort(term):
+                if u.op is not Ops.LOAD or not u.dtype.is_int:
+                    continue
+                index = memory(u.src[0])
+                if index.op is Ops.BUFFER:
+                    most = min(places, u.dtype.max + 1)
+                    found[index.arg.slot] = max(most, found.get(index.arg.slot, 0))
     return found
 
 

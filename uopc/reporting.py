@@ -51,11 +51,13 @@ def report(
         GPU, or sm_80 where there is none; and automatic choices.
     gpu: the GPU that times are for: "H200", another name, or a record of its rates; None: a usual
         one of the target.
-    name: of what is no Kernel yet.
+    name: of what is no Kernel yet; a Kernel has its own.
 
     Raises UsageError for what is no kernel of a GPU, arrays that do not fit, a GPU that is not
     known or does not run kernels for the target.
     """
+    if isinstance(kernel, Kernel):
+        name = kernel.steps[-1].source.name
     return reported(_subject(kernel), name, arrays, target, opts, gpu)
 
 

@@ -3,30 +3,19 @@ browser are there, and of a size that a reader can load and read."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import struct
-import sys
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
 
 from book.run import ROOT
+from tests.scripts import loaded
 
 SCRIPTS = sorted((ROOT / "scratch").glob("*_picture.py"))
 PICTURES = ROOT / "book" / "pictures"
 MOST_BYTES = 300_000  # of a picture of a page
-
-
-def loaded(script: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
 
 
 def drawn(script: Path) -> tuple[Path, str]:

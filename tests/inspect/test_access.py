@@ -19,6 +19,7 @@ from tests.suite import ROUNDED, SUITE, bodies_of
 from tests.three_ways import random_opts
 from uopc.dtype import dtypes
 from uopc.errors import TargetError, UsageError
+from uopc.inspect import warps
 from uopc.inspect.access import Listing, listing, pattern
 from uopc.inspect.explain import passes
 from uopc.inspect.records import AccessReport, How
@@ -149,6 +150,16 @@ def test_the_fold_of_the_last_block(body: UOp, opts: Opts) -> None:
     assert is_small(kernel)
     assert any("ATOMIC" in {a.op for a in of_step(s).accesses} for s in kernel.steps)
     assert check_counts(kernel, random_arrays(kernel, 0)) >= 6
+
+
+def test_what_is_sampled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = param(0, 1000, 40).permute((1, 0)).reshape((40_000,)) * 2.0
+    opts = Opts(gpu=True, local={0: 32})
+    exact = by_memory(listed(body, opts))["LOAD", "p0"]
+    monkeypatch.setattr(warps, "MOST_LANES", 1 << 12)
+    sample = by_memory(listed(body, opts))["LOAD", "p0"]
+    assert (exact.how, sample.how) == (How.EXACT, How.SAMPLED)
+    assert sample.sectors == pytest.approx(exact.sectors, rel=0.1)
 
 
 # ---- where data decides

@@ -229,6 +229,14 @@ def test_a_serial_chain_waits() -> None:
     assert walls(serial)["latency"] > 10 * walls(together_)["latency"]
 
 
+def test_what_other_blocks_have_read_is_near() -> None:
+    """One row that every block walks comes from memory for one of them only."""
+    opts = Opts(gpu=True, local={0: 32})
+    own = of(param(0, 1024, 4096).reduce(Ops.ADD, 1), opts)
+    same = of(param(0, 1, 4096).expand((1024, 4096)).reduce(Ops.ADD, 1), opts)
+    assert walls(same)["latency"] < 0.8 * walls(own)["latency"]
+
+
 def test_what_data_decides_counts_as_all_of_the_memory() -> None:
     table, index = param(0, 5000), param(1, 64, dtype=dtypes.i32)
     found = of(table.gather((~0,), index))

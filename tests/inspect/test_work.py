@@ -101,7 +101,7 @@ def test_a_sum_is_an_addition_an_element() -> None:
 
 
 def test_threads_that_only_fill_up_count() -> None:
-    """Guards are taken to hold: a warp does what any of its lanes does."""
+    """A guard of a store is none of the arithmetic, which all threads do."""
     whole = done(param(0, 1000) * 2.0, Opts(gpu=True, local={0: 128}))
     assert whole == {"fp32": 1024}
 
