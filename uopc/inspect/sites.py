@@ -75,12 +75,15 @@ class Site:
 
 @dataclass(frozen=True)
 class Statement:
-    """One item of the program: its node, the nodes that its text holds, and what is around it."""
+    """One item of the program: its node, the nodes that its text holds, and what is around it.
+
+    loops, counted, warps: as of a Site.
+    """
 
     node: UOp
     inside: tuple[UOp, ...]
     loops: tuple[UOp, ...]
-    conditions: tuple[UOp, ...]
+    counted: tuple[UOp, ...]
     warps: tuple[tuple[int, int], ...]
     accesses: tuple[Site, ...] = field(default=())
 
@@ -163,7 +166,8 @@ class _Walk:
                 found.append(Site(op, u, node, element, store, width, *where))
             stack += reversed(list(_below(u, extra)))
         found.sort(key=lambda site: site.store)  # what is read comes before what is written
-        return Statement(node, tuple(inside), loops, conditions, warps, tuple(found))
+        counted = tuple([self.known.get(c, c) for c in conditions])
+        return Statement(node, tuple(inside), loops, counted, warps, tuple(found))
 
 
 def last_blocks(root: UOp) -> dict[UOp, UOp]:

@@ -46,7 +46,7 @@ def _done(program: ProgramTree) -> Iterator[tuple[str, int, int]]:
     threads = Threads.of(program.launch)
     known: dict[tuple[object, ...], int] = {}
     for s in statements(program):
-        place = (s.conditions, s.loops, s.warps)
+        place = (s.counted, s.loops, s.warps)
         if place not in known:
             known[place] = _times(s, program.launch, threads)
         times = known[place]
@@ -76,7 +76,7 @@ def _times(s: Statement, launch: Launch, threads: Threads) -> int:
     """How often threads of the launch do a statement, in all."""
     mine = threads.within(s.warps)
     try:
-        return executions(s.conditions, s.loops, launch, mine)
+        return executions(s.counted, s.loops, launch, mine)
     except DataDecidesError:
         return executions((), s.loops, launch, mine)
 
