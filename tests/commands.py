@@ -1,4 +1,5 @@
-"""What tests of the command line share: a console that is read back, settings, an own cache."""
+"""What tests of the command line share: running it, a console that is read back, settings, an own
+cache."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from uopc import config
+from uopc.cli import main
 
 
 @contextmanager
@@ -35,3 +37,19 @@ def plain() -> tuple[Console, StringIO]:
     """A console as where the output is no terminal, and what it printed."""
     text = StringIO()
     return Console(file=text, width=100, markup=False, highlight=False), text
+
+
+class Run:
+    """One command of `uopc` with these arguments: what it printed, where it should.
+
+    code: the exit code that it must have; what fails prints on standard error alone.
+    """
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], command: str) -> None:
+        self.capsys, self.command = capsys, command
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        assert main([self.command, *arguments]) == code
+        out, err = self.capsys.readouterr()
+        assert (err if code == 0 else out) == ""
+        return err if code else out

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import own_cache
+from tests.commands import Run, own_cache
 from uopc import show
 from uopc.cli import main
 from uopc.errors import ToolchainError, UsageError
@@ -61,23 +61,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Inspect:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(show, "why_unusable", lambda: "no GPU")  # sm_80 on every machine
-    return Run(capsys)
+    return Inspect(capsys, "inspect")
 
 
-class Run:
-    """`uopc inspect` with these arguments: its exit code, and what it printed where it should."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        assert main(["inspect", *arguments]) == code
-        out, err = self.capsys.readouterr()
-        assert (err if code == 0 else out) == ""
-        return err if code else out
+class Inspect(Run):
+    """`uopc inspect`, and what it says as data."""
 
     def data(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json", "-"))
@@ -94,7 +87,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 # ---- what is printed
-def test_accesses(run: Run) -> None:
+def test_accesses(run: Inspect) -> None:
     load, store = rows(run("model.py:softer"))
     assert load[0] == "LOAD p0" and load[2:] == [
         *("model.py:8", "16", "8192", "16.00", "16.00", "contiguous, lidx0 * 4"),
@@ -103,7 +96,7 @@ def test_accesses(run: Run) -> None:
     assert int(load[1]) < int(store[1])
 
 
-def test_what_bounds_it(run: Run) -> None:
+def test_what_bounds_it(run: Inspect) -> None:
     said = in_one_line(run("model.py:softer", "--gpu", "H200"))
     assert re.search(r"launch grid \(\d+, 1, 1\), block \(\d+, 1, 1\): \d+ threads a block", said)
     assert "an SM of sm_90a holds" in said and "100% of its warps, limited by threads" in said
@@ -116,28 +109,28 @@ def test_what_bounds_it(run: Run) -> None:
     assert re.search(r"expected \d\.\d+ us", said)
 
 
-def test_a_warning_with_what_came_of_its_change(run: Run) -> None:
+def test_a_warning_with_what_came_of_its_change(run: Inspect) -> None:
     said = run("model.py:turned", "--opts", LANES, "--gpu", "H200")
     (line,) = [x for x in said.splitlines() if x.startswith("uncoalesced: ")]
     assert "LOAD of p0 (line " in line and "32.0 sectors a request, 4.0 would do" in line
     assert "Try: tiles in shared memory: Opts.turn={0: 1} (262144 sectors instead of 117" in line
 
 
-def test_several_launches(run: Run) -> None:
+def test_several_launches(run: Inspect) -> None:
     said = run("model.py:halves")
     assert "launch 1 of 2: " in said and "launch 2 of 2: " in said
     assert re.search(r"all launches +[\d.]+ us expected", said)
     assert len(rows(said)) >= 4
 
 
-def test_tensors_and_what_stands_between_their_kernels(run: Run) -> None:
+def test_tensors_and_what_stands_between_their_kernels(run: Inspect) -> None:
     said = in_one_line(run("tensors.py:layer"))
     assert "launch 1 of 2: product_64x128x256" in said
     assert "295424 bytes moved, 229888 at least" in said
     assert "kept apart" in said
 
 
-def test_loop_ir(run: Run) -> None:
+def test_loop_ir(run: Inspect) -> None:
     said = run("model.py:gemm")
     assert {"a_tile0", "b_tile1"} <= {cells[0].split()[1] for cells in rows(said)}
     shared = [cells for cells in rows(said) if cells[0] == "LOAD a_tile0"]
@@ -145,7 +138,7 @@ def test_loop_ir(run: Run) -> None:
 
 
 # ---- where data decides
-def test_random_arrays(run: Run) -> None:
+def test_random_arrays(run: Inspect) -> None:
     said = run("model.py:looked_up")
     (load,) = [cells for cells in rows(said) if cells[0] == "LOAD p0"]
     assert load[4] == "~8" and float(load[5]) > 20 and "scattered" in load[7]
@@ -155,19 +148,19 @@ def test_random_arrays(run: Run) -> None:
     assert run("model.py:looked_up") == said
 
 
-def test_arrays_of_the_file(run: Run) -> None:
+def test_arrays_of_the_file(run: Inspect) -> None:
     said = run("model.py:known")
     (load,) = [cells for cells in rows(said) if cells[0] == "LOAD p0"]
     assert load[5] == "1.00" and load[7].startswith("broadcast")
     assert re.search(r"arrays +2 of the file", said)
 
 
-def test_no_arrays_where_none_are_asked_for(run: Run) -> None:
+def test_no_arrays_where_none_are_asked_for(run: Inspect) -> None:
     assert "\narrays" not in run("model.py:softer")
 
 
 # ---- as data
-def test_json_instead_of_tables(run: Run) -> None:
+def test_json_instead_of_tables(run: Inspect) -> None:
     made = run.data("model.py:softer")
     (one,) = made["launches"]
     assert made["name"] == "softer" and one["target"] == "sm_80"
@@ -176,18 +169,18 @@ def test_json_instead_of_tables(run: Run) -> None:
     assert run.data("model.py:softer") == made
 
 
-def test_json_in_a_file(run: Run, folder: Path) -> None:
+def test_json_in_a_file(run: Inspect, folder: Path) -> None:
     said = run("model.py:softer", "--json", "softer.json")
     assert said.endswith("all of it in softer.json\n") and rows(said)
     assert json.loads((folder / "softer.json").read_text()) == run.data("model.py:softer")
 
 
-def test_a_file_that_cannot_be_written(run: Run) -> None:
+def test_a_file_that_cannot_be_written(run: Inspect) -> None:
     said = capture_usage(run, "model.py:softer", "--json", "no/such/folder.json")
     assert "no/such/folder.json cannot be written: No such file or directory. Name another" in said
 
 
-def capture_usage(run: Run, *arguments: str) -> str:
+def capture_usage(run: Inspect, *arguments: str) -> str:
     """The tables are printed before the file is written, so both streams have text."""
     assert main(["inspect", *arguments]) == 2
     out, err = run.capsys.readouterr()
@@ -196,29 +189,29 @@ def capture_usage(run: Run, *arguments: str) -> str:
 
 
 # ---- targets and GPUs
-def test_the_target_follows_the_gpu(run: Run) -> None:
+def test_the_target_follows_the_gpu(run: Inspect) -> None:
     assert run.data("model.py:softer", "--gpu", "h100")["launches"][0]["target"] == "sm_90a"
     (one,) = run.data("model.py:softer", "--gpu", "H100", "--target", "sm_80")["launches"]
     assert (one["target"], one["roofline"]["gpu"]) == ("sm_80", "H100")
 
 
-def test_emulated_is_a_gpu(run: Run) -> None:
+def test_emulated_is_a_gpu(run: Inspect) -> None:
     assert run.data("model.py:softer", "--target", "emulated")["launches"][0]["target"] == "sm_80"
 
 
-def test_opts(run: Run) -> None:
+def test_opts(run: Inspect) -> None:
     (one,) = run.data("model.py:softer", "--opts", LANES)["launches"]
     assert one["block"] == [32, 8, 1] and one["opts"]["local"] == [[0, 8], [1, 32]]
 
 
-def test_other_archs(run: Run) -> None:
+def test_other_archs(run: Inspect) -> None:
     said = run("model.py:softer", "--archs", "sm_75,sm_90a")
     lines = [line.split()[0] for line in said.splitlines() if line.startswith(" sm_")]
     assert lines == ["sm_75", "sm_90a"]
 
 
 # ---- what is missing, what is wrong
-def test_without_nvrtc_the_rest_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_the_rest_is_said(run: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[str, ...]:
         raise ToolchainError("NVRTC is missing. Get it with: pip install nvidia-cuda-nvrtc")
 
@@ -228,7 +221,7 @@ def test_without_nvrtc_the_rest_is_said(run: Run, monkeypatch: pytest.MonkeyPatc
     assert len(rows(said)) == 2 and "expected" in said and "waves" not in said
 
 
-def test_a_block_that_no_sm_holds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_no_sm_holds(run: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise UsageError("one block does not fit")
 
@@ -256,5 +249,5 @@ def test_a_block_that_no_sm_holds(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
         (("tensors.py:layer", "--opts", "{}"), "layer is tensors, of which a schedule makes"),
     ],
 )
-def test_usage_errors(run: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_usage_errors(run: Inspect, arguments: tuple[str, ...], said: str) -> None:
     assert said in run(*arguments, code=2)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import own_cache
+from tests.commands import Run, own_cache
 from uopc import printing, show
-from uopc.cli import main
 from uopc.errors import ToolchainError, UsageError
 from uopc.opts import Opts
 from uopc.runtime.sass import find_disassembler
@@ -85,20 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(show, "why_unusable", lambda: "no GPU")  # sm_80 on every machine
-    return Run(capsys)
-
-
-class Run:
-    """`uopc show` with these arguments: its exit code, and what it printed where it should."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        assert main(["show", *arguments]) == code
-        out, err = self.capsys.readouterr()
-        assert (err if code == 0 else out) == ""
-        return err if code else out
+    return Run(capsys, "show")
 
 
 # ---- kinds of kernels

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commands import own_cache
+from tests.commands import Run, own_cache
 from uopc import show
-from uopc.cli import main
 
 MODEL = """\
 from uopc.dtype import dtypes
@@ -26,8 +25,6 @@ compiled = compile(softer, target="cpu", name="softer")
 gemm = smem_gemm_ir(64, 16)
 """
 
-Run = Callable[..., str]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -41,14 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(show, "why_unusable", lambda: "no GPU")  # sm_80 on every machine
-
-    def ran(*arguments: str, code: int = 0) -> str:
-        assert main(["view", *arguments]) == code
-        out, err = capsys.readouterr()
-        assert (err if code == 0 else out) == ""
-        return err if code else out
-
-    return ran
+    return Run(capsys, "view")
 
 
 def test_a_page_is_written_beside_and_said(run: Run, folder: Path) -> None:
