@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Run, own_cache
-from uopc import show
+from uopc import inspecting, show
 from uopc.cli import main
 from uopc.errors import ToolchainError, UsageError
 from uopc.inspect import resources
@@ -251,3 +251,18 @@ def test_a_block_that_no_sm_holds(run: Inspect, monkeypatch: pytest.MonkeyPatch)
 )
 def test_usage_errors(run: Inspect, arguments: tuple[str, ...], said: str) -> None:
     assert said in run(*arguments, code=2)
+
+
+def test_archs_are_looked_at_before_any_work(run: Inspect) -> None:
+    said = run("model.py:softer", "--archs", "sm_80,foo", code=2)
+    assert "no target is called 'foo'" in said
+    said = run("model.py:softer", "--archs", "sm_80", "--json", "-", code=2)
+    assert "--archs is a table" in said
+
+
+def test_random_arrays_that_are_too_large_are_not_made(
+    run: Inspect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspecting, "MOST_ARRAY_BYTES", 16)
+    said = run("model.py:looked_up")
+    assert "data decides" in said and "none: random ones would have" in said

@@ -17,11 +17,14 @@ from uopc.pipeline import compile
 from uopc.printing import duration, facts, heading, table
 from uopc.reporting import reported
 from uopc.show import parse_opts, print_boundaries
+from uopc.target import target as named_target
 from uopc.userfile import Lazy, Subject, load_with_arrays
 
 #: kinds of instructions that are listed
 MOST_KINDS = 8
 NUMBERS = frozenset(("line", "bytes", "requests", "each", "least"))
+#: of arrays that are made to see where data sends accesses
+MOST_ARRAY_BYTES = 256 << 20
 #: a mark at counts that a part stands for
 _ABOUT = {How.SAMPLED: "~", How.EMULATED: "~"}
 
@@ -44,6 +47,10 @@ def inspect(
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
+    for arch in archs:
+        named_target(arch)  # raises before any work
+    if archs and json == "-":
+        raise UsageError("--archs is a table, which --json - leaves out. Leave one of them away.")
     _, made, said = reported_file(what, target, opts, gpu, seed)
     if json == "-":
         out.out(made.to_json(indent=1), highlight=False)
@@ -79,10 +86,18 @@ def reported_file(
         emulated = any(a.how is How.EMULATED for r in made.launches for a in r.accesses)
         return name, made, f"{len(arrays or ())} of the file" if emulated else ""
     if arrays is None and not isinstance(subject, Lazy):
+        if (size := _array_bytes(made)) > MOST_ARRAY_BYTES:
+            return name, made, f"none: random ones would have {size >> 20} MiB"
         given = _random(subject, seed)
         made = reported(subject, name, given, target, choice, gpu)
         return name, made, f"random, --seed {seed}"
     return name, made, ""
+
+
+def _array_bytes(made: ProgramReport) -> int:
+    """Of all parameters of a program's launches."""
+    params = {p.slot: p for r in made.launches for p in r.program.params}
+    return sum(p.size * p.dtype.itemsize for p in params.values())
 
 
 def _random(subject: Subject, seed: int) -> Sequence[Any]:

@@ -206,12 +206,27 @@ def _results(name: str, params: Sequence[Param], out: Any) -> dict[int, HostArra
 def random_arrays(kernel: UOp | Kernel, seed: int) -> list[HostArray]:
     """Small random inputs: normal floats, whole numbers that may be indices, bools.
 
-    For loop IR an array for each parameter, zeros where it is written.
+    For loop IR an array for each parameter, zeros where it is written.  Raises UsageError where
+    memory has no room for them.
     """
+    try:
+        return _random_arrays(kernel, seed)
+    except MemoryError:
+        raise UsageError(
+            "there is no memory for random arrays of this kernel. Give smaller shapes, or arrays "
+            "of your own."
+        ) from None
+
+
+def _random_arrays(kernel: UOp | Kernel, seed: int) -> list[HostArray]:
     random = np.random.default_rng(seed)
     if isinstance(kernel, Kernel):
         found = {p.slot: p for step in kernel.steps for p in step.program.params}
-        return [_random(random, found[slot]) for slot in kernel.input_slots]
+        unread = {s for s in kernel.input_slots if s not in found}  # any array will do
+        return [
+            np.zeros(0) if slot in unread else _random(random, found[slot])
+            for slot in kernel.input_slots
+        ]
     return [_random(random, p) for p in finish(kernel).params]
 
 

@@ -60,7 +60,10 @@ def table(
     """A table; columns named in `right` hold numbers."""
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left")
+        number = name in right  # whose digits are never left out
+        made.add_column(
+            name, justify="right" if number else "left", overflow="fold" if number else "ellipsis"
+        )
     for row in rows:
         made.add_row(*map(Text, row))
     out.print(made)

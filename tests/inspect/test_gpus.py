@@ -39,11 +39,11 @@ def test_a_record_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("name", "on", "said"),
     [
-        ("H300", "sm_90", r"no GPU is called 'H300'; there are H200, H100, .*Pass gpu=GPU"),
+        ("H300", "sm_90", r"no GPU is called 'H300'; there are H200, H100, .*In Python gpu=GPU"),
         (
             None,
-            "sm_100",
-            r"no GPU with sm_100 is known; there are H200, .*Pass gpu=GPU\(...\) with",
+            "sm_110",
+            r"no GPU with sm_110 is known; there are H200, .*In Python gpu=GPU\(...\) takes",
         ),
         ("T4", "sm_80", r"for sm_80 does not run on T4, which is sm_75. .*target='sm_75', or"),
         ("RTX 4090", "sm_90a", r"for sm_90a does not run on RTX 4090, which is sm_89"),
@@ -92,3 +92,12 @@ def test_records_hold_together() -> None:
         assert g.rates["tensor f16"] == g.rates.get("tensor bf16", 0)
         assert 0 < g.reached <= 1 and 0 < g.start_s < 1e-4
         assert g.rate("tensor f16") > g.rate("fp32") > g.rate("sfu")
+
+
+def test_the_name_that_a_driver_gives() -> None:
+    assert named_gpu("NVIDIA H200") is GPUS["H200"] and named_gpu("rtx4090") is GPUS["RTX 4090"]
+
+
+def test_no_name_at_all() -> None:
+    with pytest.raises(UsageError, match="no GPU is called 3; there are H200"):
+        named_gpu(3)  # type: ignore[arg-type]

@@ -273,9 +273,16 @@ def _own(exported: Exported, arrays: Sequence[Any] | None) -> dict[int, HostArra
 
 
 def _empty(exported: Exported, own: dict[int, HostArray]) -> dict[int, HostArray]:
-    """Arrays of the right sizes."""
+    """Arrays of the right sizes.  Raises UsageError where memory has no room for them."""
     shapes = {x.slot: () if x.scalar else (x.size,) for x in exported.arrays}
-    return {x.slot: np.zeros(shapes[x.slot], x.dtype.numpy) for x in exported.arrays} | own
+    try:
+        return {x.slot: np.zeros(shapes[x.slot], x.dtype.numpy) for x in exported.arrays} | own
+    except MemoryError:
+        size = sum(x.size * x.dtype.itemsize for x in exported.arrays)
+        raise UsageError(
+            f"{exported.name} has arrays of {size >> 20} MiB, for which there is no memory here: "
+            "nothing can be computed to compare with. Export it with --no-check."
+        ) from None
 
 
 def _launches(exported: Exported, inputs: dict[int, HostArray]) -> Launches:

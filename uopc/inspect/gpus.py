@@ -80,6 +80,14 @@ GPUS: Mapping[str, GPU] = {
         GPU("H200", "sm_90a", 132, 1.98e9, 4.8e12, 50 << 20, _HOPPER, _per_clock(128, 64)),
         GPU("H100", "sm_90a", 132, 1.98e9, 3.35e12, 50 << 20, _HOPPER, _per_clock(128, 64)),
         GPU(
+            *("B200", "sm_100a", 148, 1.965e9, 8e12, 126 << 20),
+            *(_tensor(2250e12, 1125e12, 4500e12, 4500e12, 37e12), _per_clock(128, 64)),
+        ),
+        GPU(
+            *("RTX 5090", "sm_120a", 170, 2.407e9, 1792e9, 96 << 20),
+            *(_tensor(209.5e12, 104.8e12, 419e12, 838e12), _per_clock(128, 2)),
+        ),
+        GPU(
             *("A100", "sm_80", 108, 1.41e9, 2.039e12, 40 << 20),
             *(_tensor(312e12, 156e12, i8=624e12, f64=19.5e12), _per_clock(64, 32)),
         ),
@@ -102,17 +110,23 @@ GPUS: Mapping[str, GPU] = {
     )
 }
 _OF_ARCH = {75: "T4", 80: "A100", 86: "RTX 3090", 87: "RTX 3090", 89: "RTX 4090", 90: "H200"}
+_OF_ARCH |= {100: "B200", 103: "B200", 120: "RTX 5090", 121: "RTX 5090"}
 
 
 def named_gpu(name: str | GPU) -> GPU:
-    """The GPU of this name, in any case and with or without spaces.  Raises UsageError."""
+    """The GPU of this name, in any case, with or without "NVIDIA" and spaces.
+
+    Raises UsageError for any other.
+    """
     if isinstance(name, GPU):
         return name
+    asked = name.replace(" ", "").lower().removeprefix("nvidia") if isinstance(name, str) else ""
     for g in GPUS.values():
-        if g.name.replace(" ", "").lower() == name.replace(" ", "").lower():
+        if g.name.replace(" ", "").lower() == asked:
             return g
     raise UsageError(
-        f"no GPU is called {name!r}; there are {', '.join(GPUS)}. Pass gpu=GPU(...) for another."
+        f"no GPU is called {name!r}; there are {', '.join(GPUS)}. In Python gpu=GPU(...) takes the "
+        "rates of another."
     )
 
 
@@ -126,7 +140,7 @@ def gpu(name: str | GPU | None, on: Target) -> GPU:
         if on.sm not in _OF_ARCH:
             raise UsageError(
                 f"no GPU with {on} is known; there are {', '.join(GPUS)}. "
-                "Pass gpu=GPU(...) with its rates."
+                "In Python gpu=GPU(...) takes the rates of another."
             )
         return GPUS[_OF_ARCH[on.sm]]
     found = named_gpu(name)

@@ -93,8 +93,11 @@ def program_report(
     found: Sequence[Mapping[UOp, Counts]] = (),
     least_bytes: int = 0,
 ) -> ProgramReport:
-    """Launches in order.  boundaries, least_bytes: of a schedule; found: counts for each launch, or
-    none."""
+    """Launches in order.
+
+    boundaries, least_bytes: of a schedule; without one the fewest bytes are those that the launches
+    must move.  found: counts for each launch, or none.
+    """
     reports = [report(step, on, counts) for step, counts in itertools.zip_longest(steps, found)]
     moved = sum(r.roofline.must_bytes for r in reports)
-    return ProgramReport(name, tuple(reports), tuple(boundaries), moved, least_bytes)
+    return ProgramReport(name, tuple(reports), tuple(boundaries), moved, least_bytes or moved)

@@ -77,7 +77,8 @@ class Site:
 class Statement:
     """One item of the program: its node, the nodes that its text holds, and what is around it.
 
-    loops, counted, warps: as of a Site.
+    loops, counted, warps: as of a Site.  guard: the condition of a STORE, under which all of its
+    text is evaluated but what the condition itself needs: `before`.
     """
 
     node: UOp
@@ -86,6 +87,8 @@ class Statement:
     counted: tuple[UOp, ...]
     warps: tuple[tuple[int, int], ...]
     accesses: tuple[Site, ...] = field(default=())
+    guard: UOp | None = None
+    before: frozenset[UOp] = frozenset()
 
 
 def statements(program: ProgramTree) -> list[Statement]:
@@ -167,7 +170,10 @@ class _Walk:
             stack += reversed(list(_below(u, extra)))
         found.sort(key=lambda site: site.store)  # what is read comes before what is written
         counted = tuple([self.known.get(c, c) for c in conditions])
-        return Statement(node, tuple(inside), loops, counted, warps, tuple(found))
+        guard = next(iter(_gate(node)), None) if node.op is Ops.STORE else None
+        before = frozenset() if guard is None else _below_all(guard)
+        around = (loops, counted, warps)
+        return Statement(node, tuple(inside), *around, tuple(found), guard, before)
 
 
 def last_blocks(root: UOp) -> dict[UOp, UOp]:
@@ -188,6 +194,16 @@ def last_blocks(root: UOp) -> dict[UOp, UOp]:
             parts = [r for r in hardware_ranges(root, AxisType.GLOBAL) if r not in groups]
             found[u] = ix.conj(*(ix.at_least(r, r.arg.size - 1) for r in parts))
     return found
+
+
+def _below_all(u: UOp) -> frozenset[UOp]:
+    """A value and all that its text holds."""
+    found, stack = {u}, [u]
+    while stack:
+        new = [s for s, _ in _below(stack.pop(), ()) if s not in found]
+        found.update(new)
+        stack += new
+    return frozenset(found)
 
 
 def _below(u: UOp, extra: tuple[UOp, ...]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from uopc import layouts
 from uopc.dtype import dtypes
@@ -46,11 +46,13 @@ def _done(program: ProgramTree) -> Iterator[tuple[str, int, int]]:
     threads = Threads.of(program.launch)
     known: dict[tuple[object, ...], int] = {}
     for s in statements(program):
-        place = (s.counted, s.loops, s.warps)
-        if place not in known:
-            known[place] = _times(s, program.launch, threads)
-        times = known[place]
         for u in s.inside:
+            guard = () if s.guard is None or u in s.before else (s.guard,)
+            conditions = (*s.counted, *guard)
+            place = (conditions, s.loops, s.warps)
+            if place not in known:
+                known[place] = _times(s, conditions, program.launch, threads)
+            times = known[place]
             if u.op is Ops.MMA:
                 atom = layouts.ATOMS[u.arg]
                 of_warps = 4 if atom.engine == "wgmma" else 1
@@ -72,11 +74,11 @@ def _type(name: str) -> str:
     return "f8" if name.startswith("f8") else name
 
 
-def _times(s: Statement, launch: Launch, threads: Threads) -> int:
-    """How often threads of the launch do a statement, in all."""
+def _times(s: Statement, conditions: Sequence[UOp], launch: Launch, threads: Threads) -> int:
+    """How often threads of the launch do a part of a statement, in all."""
     mine = threads.within(s.warps)
     try:
-        return executions(s.counted, s.loops, launch, mine)
+        return executions(conditions, s.loops, launch, mine)
     except DataDecidesError:
         return executions((), s.loops, launch, mine)
 

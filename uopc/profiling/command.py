@@ -45,7 +45,8 @@ def profile_file(
     """Time the kernels of the program that FILE:NAME is, and print them.  Returns 0.
 
     runs: of each measurement.  device: what tensors and kernels are made on, None: the default.
-    seed: of random arrays.  json, trace: files to write.  nvtx: ranges for NVIDIA's tools.
+    seed: of random arrays.  json, trace: files to write; json "-" prints it
+    instead of the table.  nvtx: ranges for NVIDIA's tools.
 
     Raises UsageError for what the caller can change, another UopcError for what failed.
     """
@@ -56,6 +57,9 @@ def profile_file(
         during.enter_context(storage.making_on(device))
         program = during.enter_context(_opened(what, device, seed))
         found = measure(program, runs, Rooflines())
+    if json == "-":
+        out.out(found.to_json(indent=1), highlight=False)
+        return 0
     if not out.is_terminal:
         out.width = max(out.width, WIDTH)
     print_profile(out, found)

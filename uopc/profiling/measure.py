@@ -186,7 +186,7 @@ def _kernel_times(kernels: Sequence[Samples], judge: Judge) -> tuple[list[_Timed
             grid=work.grid,
             block=work.block,
             calls=len(samples[work]) / len(kernels),
-            total_s=statistics.median(totals[work].get(n, 0.0) for n in range(len(kernels))),
+            total_s=_total_s([totals[work].get(n, 0.0) for n in range(len(kernels))]),
             median_s=timing.median_s,
             spread=timing.spread,
             must_bytes=work.argument_bytes() if roofline is None else roofline.must_bytes,
@@ -217,3 +217,8 @@ def _judged(work: Work, judge: Judge, notes: dict[str, None]) -> Roofline | None
     except UopcError as error:
         notes[f"{work.name} has no roofline: {error}"] = None
         return None
+
+
+def _total_s(runs: Sequence[float]) -> float:
+    """Of a kernel in one run: the median, or the mean where some runs do without it."""
+    return statistics.median(runs) if all(runs) else statistics.fmean(runs)
