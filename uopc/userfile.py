@@ -67,27 +67,27 @@ def load_with_arrays(what: str) -> tuple[str, Subject, tuple[Any, ...] | None]:
         raise UsageError(f"there is no file {path}. Give FILE:NAME, such as model.py:softmax.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Give a Python file in it: FILE:NAME.")
-    with _its_own_folder(path):
-        module = _run(path)
+    with its_own_folder(path):
+        module = run_file(path)
         if not name:
-            raise UsageError(f"which kernel of {path}? Give {path}:NAME. {_candidates(module)}")
+            raise UsageError(f"which kernel of {path}? Give {path}:NAME. {candidates(module)}")
         if name not in vars(module):
-            raise UsageError(f"{path} has no {name}. {_candidates(module, name)}")
+            raise UsageError(f"{path} has no {name}. {candidates(module, name)}")
         value, where = vars(module)[name], f"{name} in {path.name}"
-        if _is_function(value):
-            value, where = _called(path, name, value), f"what {name}() in {path.name} returned"
+        if is_function(value):
+            value, where = returned(path, name, value), f"what {name}() in {path.name} returned"
         arrays = vars(module).get(beside := f"{name}_arrays")
         if _has_arrays(value):
             value, arrays = value
-        elif _is_function(arrays):
-            arrays = _called(path, beside, arrays)
+        elif is_function(arrays):
+            arrays = returned(path, beside, arrays)
         subject = _subject(value, where)
         if isinstance(subject, Lazy) and arrays is not None:
             raise UsageError(
                 f"{where} is tensors, which have their memory; there are arrays beside it "
                 f"({beside}, or what follows it). Leave them out."
             )
-        return name, subject, _arrays(arrays, beside)
+        return name, subject, checked_arrays(arrays, beside)
 
 
 def kernel_name(name: str) -> str:
@@ -98,18 +98,18 @@ def kernel_name(name: str) -> str:
         return "kernel"
 
 
-def _run(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     """The module that a file makes, whatever its name ends in; no bytecode is left behind."""
     module = ModuleType(path.stem)
     module.__file__ = os.path.abspath(path)  # of which nodes show what is below the working folder
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
-    with _its_own_errors(path, path.name):
+    with its_own_errors(path, path.name):
         exec(compile(path.read_bytes(), module.__file__, "exec"), vars(module))
     return module
 
 
 @contextmanager
-def _its_own_folder(path: Path) -> Iterator[None]:
+def its_own_folder(path: Path) -> Iterator[None]:
     """Let the file import what lies beside it, as `python FILE` does."""
     before, known = list(sys.path), dict(sys.modules)
     sys.path.insert(0, str(path.resolve().parent))
@@ -124,7 +124,7 @@ def _its_own_folder(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _its_own_errors(path: Path, what: str) -> Iterator[None]:
+def its_own_errors(path: Path, what: str) -> Iterator[None]:
     """Whatever the user's code raises as a UopcError with its file, line and text."""
     try:
         yield
@@ -145,13 +145,14 @@ def _its_own_errors(path: Path, what: str) -> Iterator[None]:
         raise UopcError(f"{what} failed at {place}: {said}{shown}") from error
 
 
-def _called(path: Path, name: str, function: Any) -> Any:
-    if needed := _required(function):
+def returned(path: Path, name: str, function: Any) -> Any:
+    """What the file's function returns; UsageError where a call needs arguments."""
+    if needed := required_parameters(function):
         raise UsageError(
             f"{name} in {path.name} wants arguments ({', '.join(needed)}). Give them defaults, or "
             f"write a function without arguments that calls it."
         )
-    with _its_own_errors(path, f"{name}() in {path.name}"):
+    with its_own_errors(path, f"{name}() in {path.name}"):
         return function()
 
 
@@ -165,7 +166,7 @@ def _has_arrays(value: Any) -> bool:
     return isinstance(arrays, np.ndarray)
 
 
-def _arrays(given: Any, called: str) -> tuple[Any, ...] | None:
+def checked_arrays(given: Any, called: str) -> tuple[Any, ...] | None:
     """Raises UsageError for what is no list of arrays."""
     if given is None:
         return None
@@ -210,11 +211,11 @@ def _lazy(tensors: tuple[Tensor, ...], where: str) -> Lazy:
     return Lazy(tensors)
 
 
-def _is_function(value: Any) -> bool:
+def is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, Kernel | UOp | Tensor | type)
 
 
-def _required(function: Any) -> list[str]:
+def required_parameters(function: Any) -> list[str]:
     """Names of the parameters that a call must give."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -224,7 +225,7 @@ def _required(function: Any) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in bare]
 
 
-def _candidates(module: ModuleType, wanted: str = "") -> str:
+def candidates(module: ModuleType, wanted: str = "") -> str:
     """The names of a file that may be kernels, and which of them looks like the wanted one."""
     names = [n for n, v in vars(module).items() if not n.startswith("_") and _may_be(module, v)]
     if not names:
@@ -236,7 +237,7 @@ def _candidates(module: ModuleType, wanted: str = "") -> str:
 
 def _may_be(module: ModuleType, value: Any) -> bool:
     if inspect.isfunction(value):
-        return value.__module__ == module.__name__ and not _required(value)
+        return value.__module__ == module.__name__ and not required_parameters(value)
     try:
         _subject(value, "")
     except UsageError:

@@ -1,7 +1,7 @@
 """The access report: for every LOAD, STORE and copy of a kernel, what its warps ask of memory.
 
 Counts come from the index expressions (`uopc/inspect/warps.py`); where data decides where an access
-goes, from the addresses of an emulated run (`uopc/inspect/emulated.py`), if arrays are given.
+goes, from the addresses of an emulated run (`uopc/observing.py`), if arrays are given.
 """
 
 from __future__ import annotations

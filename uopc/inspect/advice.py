@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, Advice, ResourceReport
+from uopc.inspect.requests import SECTOR_BYTES, WARP
 from uopc.inspect.sites import Site, sites
 from uopc.kernel import ProgramTree
 from uopc.opts import Opts
@@ -21,7 +22,6 @@ from uopc.uop.ops import AxisType, Ops
 
 #: the kind of warning that there are fewer blocks than SMs
 FEW_BLOCKS = "few blocks"
-WARP, SECTOR_BYTES = 32, 32
 #: sectors for each that would do, from where on an access is uncoalesced; the same of wavefronts
 UNCOALESCED, CONFLICTED = 1.5, 1.5
 #: an access with a smaller part of a launch's traffic is not worth a word

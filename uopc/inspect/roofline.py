@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from uopc.inspect.gpus import GPU
 from uopc.inspect.records import AccessReport, How, ResourceReport, Roofline
+from uopc.inspect.requests import SECTOR_BYTES, WARP
 from uopc.inspect.sites import Site, Statement, statements
 from uopc.inspect.work import instructions, operations
 from uopc.kernel import ProgramTree
@@ -19,12 +20,11 @@ from uopc.symbolic import index as ix
 from uopc.uop.node import UOp
 from uopc.uop.ops import SERIAL
 
-WARP, SECTOR_BYTES = 32, 32
 #: how walls add up: two that are equally high take a quarter more than one (note 0016)
 NORM = 3
 L1_BYTES = 192 << 10  # of what a block reads again
 L2_BYTES_PER_CLOCK = 60  # that reach an SM (note 0015)
-LINE_BYTES = 128  # that L1, or shared memory, gives in a clock
+L1_BYTES_PER_CLOCK = 128  # shared memory gives as many
 ISSUE_PER_CLOCK = 4  # instructions of warps that an SM begins in a clock
 #: instructions of a lane: of a special function, of an operation that finds addresses (the rest is
 #: folded into others or done once), of one that changes a type
@@ -147,7 +147,7 @@ def _from_l2(a: AccessReport, program: ProgramTree) -> int:
 def _l1_clocks(accesses: Sequence[AccessReport]) -> float:
     """Clocks in which L1 and shared memory answer all requests, on one SM."""
     lines = sum(
-        max(float(a.requests), a.sectors * SECTOR_BYTES / LINE_BYTES)
+        max(float(a.requests), a.sectors * SECTOR_BYTES / L1_BYTES_PER_CLOCK)
         for a in accesses
         if a.space == "global" and a.op != "BULK"
     )

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from uopc import layouts
 from uopc.dtype import dtypes
+from uopc.inspect.requests import WARP
 from uopc.inspect.sites import Statement, statements
 from uopc.inspect.warps import DataDecidesError, Threads, executions
 from uopc.kernel import Launch, ProgramTree
 from uopc.uop.node import UOp
 from uopc.uop.ops import ELEMENTWISE, TRANSCENDENTAL, AxisType, Ops
 
-WARP = 32
 _FREE = frozenset((Ops.NEG, Ops.BITCAST))
 
 

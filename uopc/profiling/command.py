@@ -20,15 +20,15 @@ from uopc.runtime import observe
 from uopc.runtime.ranges import Ranges
 from uopc.tensor import storage
 from uopc.userfile import (
-    _arrays,
-    _called,
-    _candidates,
-    _is_function,
-    _its_own_errors,
-    _its_own_folder,
-    _required,
-    _run,
+    candidates,
+    checked_arrays,
+    is_function,
+    its_own_errors,
+    its_own_folder,
     kernel_name,
+    required_parameters,
+    returned,
+    run_file,
 )
 
 
@@ -82,24 +82,24 @@ def _opened(what: str, device: str, seed: int) -> Iterator[Program]:
     path, name = (Path(file), name) if colon else (Path(what), "")
     if not path.is_file():
         raise UsageError(f"there is no file {path}. Give FILE:NAME, such as model.py:step.")
-    with _its_own_folder(path):
-        module = _run(path)
+    with its_own_folder(path):
+        module = run_file(path)
         if not name or name not in vars(module):
             asked = f"{path} has no {name}." if name else f"which program of {path}?"
-            raise UsageError(f"{asked} {_candidates(module, name)}")
+            raise UsageError(f"{asked} {candidates(module, name)}")
         value = vars(module)[name]
-        if _is_function(value):
+        if is_function(value):
             value = _guarded(path, name, value)
         yield program_of(value, kernel_name(name), device, _beside(path, name, module), seed)
 
 
 def _guarded(path: Path, name: str, function: Callable[..., Any]) -> Callable[[], Any]:
     """The function, whose errors name the file's line; UsageError comes of one with arguments."""
-    if _required(function):
-        return lambda: _called(path, name, function)  # says which
+    if required_parameters(function):
+        return lambda: returned(path, name, function)  # says which
 
     def call() -> Any:
-        with _its_own_errors(path, f"{name}() in {path.name}"):
+        with its_own_errors(path, f"{name}() in {path.name}"):
             return function()
 
     return call
@@ -109,4 +109,6 @@ def _beside(path: Path, name: str, module: ModuleType) -> tuple[Any, ...] | None
     """What the file calls NAME_arrays, None where it has none."""
     called = f"{name}_arrays"
     arrays = vars(module).get(called)
-    return _arrays(_called(path, called, arrays) if _is_function(arrays) else arrays, called)
+    if is_function(arrays):
+        arrays = returned(path, called, arrays)
+    return checked_arrays(arrays, called)
